@@ -1,0 +1,72 @@
+"""Grouped attention as a module."""
+
+import torch
+from einops import rearrange, repeat
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from variants.attention.grouped.spec import GroupedSpec
+from variants.contract.layout import Dtype
+from variants.protocols import Entries, Spec
+from variants.rope import Rope
+from variants.view import DTYPES, CacheView
+
+
+class GroupedAttention(nn.Module):
+    """MHA, GQA or MQA over ``spec.num_kv_heads`` key/value heads. Parameter names are Hugging Face's."""
+
+    def __init__(self, spec: GroupedSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        q_width, kv_width = spec.num_q_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+        self.q_proj = nn.Linear(spec.hidden_size, q_width, bias=spec.qkv_bias)
+        self.k_proj = nn.Linear(spec.hidden_size, kv_width, bias=spec.qkv_bias)
+        self.v_proj = nn.Linear(spec.hidden_size, kv_width, bias=spec.qkv_bias)
+        self.o_proj = nn.Linear(q_width, spec.hidden_size, bias=spec.output_bias)
+        self.q_norm = nn.RMSNorm(spec.head_dim, spec.norm_eps) if spec.qk_norm else nn.Identity()
+        self.k_norm = nn.RMSNorm(spec.head_dim, spec.norm_eps) if spec.qk_norm else nn.Identity()
+        self.rope = Rope(spec.rotary)
+
+    @property
+    def dtype(self) -> Dtype:
+        """What the weights are made of."""
+        return DTYPES[self.o_proj.weight.dtype]
+
+    def query(self, x: Float[Tensor, "B Q D"], position: Int[Tensor, "B Q"]) -> Float[Tensor, "B Q H K"]:
+        """Normed (Qwen3) and rotated queries."""
+        q = rearrange(self.q_proj(x), "b q (h k) -> b q h k", h=self.spec.num_q_heads)
+        rotated: Tensor = self.rope(self.q_norm(q), position)
+        return rotated
+
+    def entry(self, x: Float[Tensor, "B Q D"], position: Int[Tensor, "B Q"]) -> Entries:
+        """Rotated keys, and values."""
+        key, value = (
+            rearrange(p(x), "b q (g w) -> b q g w", g=self.spec.num_kv_heads) for p in (self.k_proj, self.v_proj)
+        )
+        return {"key": self.rope(self.k_norm(key), position), "value": value}
+
+    def unpack(self, packed: CacheView, target: CacheView, length: int) -> None:
+        """Never needed: backends read this cache as it lies."""
+        raise TypeError("grouped attention has no packed form; spec.unpacked() is None")
+
+    def output(self, o: Float[Tensor, "B Q H V"]) -> Float[Tensor, "B Q D"]:
+        """The output projection."""
+        y: Tensor = self.o_proj(rearrange(o, "b q h v -> b q (h v)"))
+        return y
+
+    def reference(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """softmax(scale Q K^T) V over the full sequence, K and V repeated for every query head (GQA, figure 2)."""
+        position = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
+        group = self.spec.num_q_heads // self.spec.num_kv_heads
+        q, kv = self.query(x, position), self.entry(x, position)
+        k, v = (repeat(kv[n], "b t g w -> b t (g group) w", group=group) for n in ("key", "value"))
+        scores = torch.einsum("bqhk,bthk->bhqt", q, k) * self.spec.scale
+        future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+        weights = scores.masked_fill(future, -torch.inf).softmax(dim=-1)
+        return self.output(torch.einsum("bhqt,bthv->bqhv", weights, v))
+
+    def as_form(self, spec: Spec) -> "GroupedAttention":
+        """There is one form: the module itself."""
+        if not isinstance(spec, GroupedSpec) or spec != self.spec:
+            raise ValueError("grouped attention has one form only")
+        return self

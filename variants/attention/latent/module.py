@@ -1,0 +1,123 @@
+"""Latent attention (MLA) as a module: one set of weights, three forms."""
+
+import copy
+from dataclasses import replace
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from variants.attention.latent.spec import LatentSpec
+from variants.contract.geometry import Span
+from variants.contract.layout import Dtype
+from variants.protocols import Entries, Spec
+from variants.rope import Rope
+from variants.view import DTYPES, CacheView
+
+
+class LatentAttention(nn.Module):
+    """MLA. Equation numbers are DeepSeek-V2's (arXiv 2405.04434); parameter names are DeepSeek's."""
+
+    def __init__(self, spec: LatentSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        heads, rank = spec.num_q_heads, spec.kv_lora_rank
+        if spec.q_lora_rank is None:
+            self.q_proj = nn.Linear(spec.hidden_size, heads * spec.qk_head_dim, bias=False)
+        else:
+            self.q_a_proj = nn.Linear(spec.hidden_size, spec.q_lora_rank, bias=False)
+            self.q_a_layernorm = nn.RMSNorm(spec.q_lora_rank, spec.norm_eps)
+            self.q_b_proj = nn.Linear(spec.q_lora_rank, heads * spec.qk_head_dim, bias=False)
+        self.kv_a_proj_with_mqa = nn.Linear(spec.hidden_size, rank + spec.qk_rope_head_dim, bias=False)
+        self.kv_a_layernorm = nn.RMSNorm(rank, spec.norm_eps)
+        self.kv_b_proj = nn.Linear(rank, heads * (spec.qk_nope_head_dim + spec.v_head_dim), bias=False)
+        self.o_proj = nn.Linear(heads * spec.v_head_dim, spec.hidden_size, bias=False)
+        self.rope = Rope(spec.rotary)
+
+    @property
+    def dtype(self) -> Dtype:
+        """What the weights are made of."""
+        return DTYPES[self.o_proj.weight.dtype]
+
+    def query(self, x: Float[Tensor, "B Q D"], position: Int[Tensor, "B Q"]) -> Float[Tensor, "B Q H K"]:
+        """Per-head queries (eqs. 12-14); absorbed: q_nope W_UK in the latent's width beside the rotary part."""
+        nope, rope = self._queries(x, position)
+        if self.spec.form == "absorbed":
+            nope = torch.einsum("bqhn,hnc->bqhc", nope, self._up()[0])
+        return torch.cat([nope, rope], dim=-1)
+
+    def entry(self, x: Float[Tensor, "B Q D"], position: Int[Tensor, "B Q"]) -> Entries:
+        """The normed latent (eq. 9) and the rotated shared key (eq. 15), or keys and values made from them."""
+        latent, rope = self._compress(x, position)
+        if self.spec.form != "expanded":
+            return {"latent": latent, "rope": rope}
+        key, value = self._decompress(latent[:, :, 0], rope[:, :, 0])
+        return {"key": key, "value": value}
+
+    def unpack(self, packed: CacheView, target: CacheView, length: int) -> None:
+        """Decompress tokens [0, length) of a latent cache into per-head keys and values (eqs. 10, 11, 16)."""
+        latent = packed.gather(Span("latent", 0, self.spec.kv_lora_rank), length)[:, 0]
+        rope = packed.gather(Span("rope", 0, self.spec.qk_rope_head_dim), length)[:, 0]
+        key, value = self._decompress(latent, rope)
+        target.stream("key")[:, :, :length] = rearrange(key, "b t h k -> b h t k")
+        target.stream("value")[:, :, :length] = rearrange(value, "b t h v -> b h t v")
+
+    def output(self, o: Float[Tensor, "B Q H V"]) -> Float[Tensor, "B Q D"]:
+        """The output projection (eq. 19); absorbed: first through W_UV, since the attended values are latents."""
+        if self.spec.form == "absorbed":
+            o = torch.einsum("bqhc,hvc->bqhv", o, self._up()[1])
+        y: Tensor = self.o_proj(rearrange(o, "b q h v -> b q (h v)"))
+        return y
+
+    def reference(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """The textbook layer (eqs. 9-19): per-head keys and values over the full sequence, causal softmax."""
+        position = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
+        q_nope, q_rope = self._queries(x, position)
+        latent, k_rope = self._compress(x, position)
+        w_uk, w_uv = self._up()
+        k_nope = torch.einsum("btc,hnc->bthn", latent[:, :, 0], w_uk)
+        scores = torch.einsum("bqhn,bthn->bhqt", q_nope, k_nope) + torch.einsum(
+            "bqhr,btr->bhqt", q_rope, k_rope[:, :, 0]
+        )
+        future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+        weights = (scores * self.spec.scale).masked_fill(future, -torch.inf).softmax(dim=-1)
+        value = torch.einsum("btc,hvc->bthv", latent[:, :, 0], w_uv)
+        y: Tensor = self.o_proj(rearrange(torch.einsum("bhqt,bthv->bqhv", weights, value), "b q h v -> b q (h v)"))
+        return y
+
+    def as_form(self, spec: Spec) -> "LatentAttention":
+        """The same parameters computing in another form; ValueError if more than the form differs."""
+        twin = copy.copy(self)  # nn.Module keeps parameters in dicts: a shallow copy shares them
+        if not isinstance(spec, LatentSpec) or replace(spec, form=self.spec.form) != self.spec:
+            raise ValueError("as_form changes the form only; got a spec with other sizes")
+        twin.spec = spec
+        return twin
+
+    def _queries(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+        spec = self.spec
+        flat = self.q_proj(x) if spec.q_lora_rank is None else self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x)))
+        q = rearrange(flat, "b q (h k) -> b q h k", h=spec.num_q_heads)
+        nope, rope = q.split([spec.qk_nope_head_dim, spec.qk_rope_head_dim], dim=-1)
+        return nope, self.rope(rope, position)
+
+    def _compress(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+        """The one latent head and the one rotary head of each token, [B, Q, 1, W]."""
+        both = self.kv_a_proj_with_mqa(x).unsqueeze(2)
+        latent, rope = both.split([self.spec.kv_lora_rank, self.spec.qk_rope_head_dim], dim=-1)
+        return self.kv_a_layernorm(latent), self.rope(rope, position)
+
+    def _decompress(self, latent: Tensor, rope: Tensor) -> tuple[Tensor, Tensor]:
+        """Per-head keys [B, T, H, K] and values [B, T, H, V] of latents [B, T, C] and rotary keys [B, T, R]."""
+        spec = self.spec
+        both = rearrange(
+            self.kv_b_proj(latent.to(self.kv_b_proj.weight.dtype)), "b t (h w) -> b t h w", h=spec.num_q_heads
+        )
+        nope, value = both.split([spec.qk_nope_head_dim, spec.v_head_dim], dim=-1)
+        shared = rope.unsqueeze(2).expand(-1, -1, spec.num_q_heads, -1)
+        return torch.cat([nope, shared], dim=-1), value
+
+    def _up(self) -> tuple[Tensor, Tensor]:
+        """W_UK [H, nope, C] and W_UV [H, v, C]: views of kv_b_proj, never merged with other weights."""
+        both = rearrange(self.kv_b_proj.weight, "(h w) c -> h w c", h=self.spec.num_q_heads)
+        return both[:, : self.spec.qk_nope_head_dim], both[:, self.spec.qk_nope_head_dim :]

@@ -1,0 +1,152 @@
+"""Latent attention (MLA) as numbers."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from variants.contract.cost import Applied, Matmul
+from variants.contract.geometry import AttentionGeometry, Span, check_tp
+from variants.contract.layout import CacheLayout, Dtype, Sharding, Stream, check_count
+from variants.contract.model import ModelShape
+from variants.contract.rotary import Rotary
+
+if TYPE_CHECKING:
+    from variants.attention.latent.module import LatentAttention
+
+FORMS = ("absorbed", "materialized", "expanded")
+_SIZES = ("hidden_size", "num_q_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+
+
+@dataclass(frozen=True)
+class LatentSpec:
+    """MLA in one of its three forms; weights and results are the same in all.
+
+    ``scale`` multiplies the full score: (qk_nope_head_dim + qk_rope_head_dim)^-0.5 times YaRN's softmax factor.
+    Raises ValueError for an unknown form or a size that is not positive.
+    """
+
+    hidden_size: int
+    num_q_heads: int
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    rotary: Rotary
+    scale: float
+    q_lora_rank: int | None = None
+    norm_eps: float = 1e-6
+    form: str = "absorbed"
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise ValueError(f"MLA form must be one of {', '.join(FORMS)}; got {self.form!r}")
+        for name in _SIZES:
+            check_count(name, getattr(self, name))
+        if self.q_lora_rank is not None:
+            check_count("q_lora_rank", self.q_lora_rank)
+        if self.rotary.width not in (0, self.qk_rope_head_dim):
+            raise ValueError(f"rope width must be qk_rope_head_dim={self.qk_rope_head_dim}; got {self.rotary.width}")
+
+    @classmethod
+    def from_model(
+        cls,
+        model: ModelShape,
+        form: str = "absorbed",
+        kv_lora_rank: int | None = None,
+        qk_rope_head_dim: int | None = None,
+        q_lora_rank: int | None = None,
+    ) -> Self:
+        """MLA in a model's place: its own latent sizes, or DeepSeek's ratios (latent 4 head_dim, rope head_dim / 2)."""
+        nope = model.qk_nope_head_dim or model.width
+        rope = _first(qk_rope_head_dim, model.qk_rope_head_dim, model.width // 2)
+        check_count("qk_rope_head_dim", rope)
+        style = "none" if model.rope_style == "none" else "interleaved"
+        rotary = replace(model.rotary, width=rope, style=style)
+        return cls(
+            hidden_size=model.hidden_size,
+            num_q_heads=model.num_attention_heads,
+            kv_lora_rank=_first(kv_lora_rank, model.kv_lora_rank, 4 * model.width),
+            qk_nope_head_dim=nope,
+            qk_rope_head_dim=rope,
+            v_head_dim=model.v_head_dim or model.width,
+            rotary=rotary,
+            scale=(nope + rope) ** -0.5 * rotary.softmax_factor,
+            q_lora_rank=model.q_lora_rank if q_lora_rank is None else q_lora_rank,
+            norm_eps=model.rms_norm_eps,
+            form=form,
+        )
+
+    @property
+    def qk_head_dim(self) -> int:
+        """Width of a decompressed key head."""
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
+
+    def layout(self, dtype: Dtype) -> CacheLayout:
+        """Latent and rotary key side by side in one row, or per-head keys and values when expanded."""
+        if self.form == "expanded":
+            key = Stream("key", self.num_q_heads, self.qk_head_dim, dtype)
+            return CacheLayout((key, Stream("value", self.num_q_heads, self.v_head_dim, dtype)))
+        latent = Stream("latent", 1, self.kv_lora_rank, dtype, sharding=Sharding.REPLICATED)
+        rope = Stream("rope", 1, self.qk_rope_head_dim, dtype, sharding=Sharding.REPLICATED)
+        return CacheLayout((latent, rope), rows=(("latent", "rope"),))
+
+    def geometry(self) -> AttentionGeometry:
+        """Absorbed: one head whose V lies inside K. Otherwise the decompressed heads."""
+        if self.form == "absorbed":
+            latent, rope = Span("latent", 0, self.kv_lora_rank), Span("rope", 0, self.qk_rope_head_dim)
+            return AttentionGeometry(self.num_q_heads, 1, (latent, rope), (latent,), self.scale)
+        key, value = Span("key", 0, self.qk_head_dim), Span("value", 0, self.v_head_dim)
+        return AttentionGeometry(self.num_q_heads, self.num_q_heads, (key,), (value,), self.scale)
+
+    def matmuls(self) -> tuple[Matmul, ...]:
+        """Projections; what happens to kv_b is the whole difference between the forms."""
+        kv_a = Matmul("kv_a_proj", self.hidden_size, self.kv_lora_rank + self.qk_rope_head_dim)
+        o = Matmul("o_proj", self.num_q_heads * self.v_head_dim, self.hidden_size)
+        return (*self._query_matmuls(), kv_a, *self._kv_b_matmuls(), o)
+
+    def _query_matmuls(self) -> tuple[Matmul, ...]:
+        width = self.num_q_heads * self.qk_head_dim
+        if self.q_lora_rank is None:
+            return (Matmul("q_proj", self.hidden_size, width),)
+        return (
+            Matmul("q_a_proj", self.hidden_size, self.q_lora_rank),
+            Matmul("q_b_proj", self.q_lora_rank, width),
+        )
+
+    def _kv_b_matmuls(self) -> tuple[Matmul, ...]:
+        heads, rank = self.num_q_heads, self.kv_lora_rank
+        if self.form == "absorbed":
+            return (
+                Matmul("kv_b_proj (absorb key)", self.qk_nope_head_dim, rank, heads),
+                Matmul("kv_b_proj (absorb value)", rank, self.v_head_dim, heads),
+            )
+        applied = Applied.CACHED if self.form == "materialized" else Applied.NEW
+        return (Matmul("kv_b_proj", rank, heads * (self.qk_nope_head_dim + self.v_head_dim), applied=applied),)
+
+    @property
+    def weight_elements(self) -> int:
+        """Projections and the norms of both latents."""
+        return sum(m.weights for m in self.matmuls()) + self.kv_lora_rank + (self.q_lora_rank or 0)
+
+    def shard(self, tp: int) -> Self:
+        """Query heads split over ``tp`` ranks; the latent has no head axis, so every rank keeps all of it."""
+        check_tp(self.num_q_heads, tp)
+        return replace(self, num_q_heads=self.num_q_heads // tp)
+
+    def unpacked(self) -> Self | None:
+        """Materialized: backends read decompressed heads."""
+        return replace(self, form="expanded") if self.form == "materialized" else None
+
+    def prefilling(self) -> Self:
+        """Absorbed caches are prefilled by materialized mathematics over the same latent."""
+        return replace(self, form="materialized") if self.form == "absorbed" else self
+
+    def build(self) -> "LatentAttention":
+        """The module, with uninitialised weights."""
+        from variants.attention.latent.module import LatentAttention  # torch only when a module is wanted
+
+        return LatentAttention(self)
+
+
+def _first(*sizes: int | None) -> int:
+    """The first size that is given; 0 is given, and refused later."""
+    return next(size for size in sizes if size is not None)

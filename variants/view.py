@@ -1,0 +1,69 @@
+"""CacheView: slabs, block table and lengths; the only thing a storage hands a backend."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from einops import rearrange
+from jaxtyping import Int32, Shaped, UInt8
+from torch import Tensor
+
+from variants.contract.geometry import Span, one_run
+from variants.contract.layout import CacheLayout, Dtype
+
+TORCH_DTYPES = {
+    Dtype.F64: torch.float64,
+    Dtype.F32: torch.float32,
+    Dtype.F16: torch.float16,
+    Dtype.BF16: torch.bfloat16,
+    Dtype.FP8_E4M3: torch.float8_e4m3fn,
+    Dtype.INT8: torch.int8,
+}
+DTYPES = {torch_dtype: dtype for dtype, torch_dtype in TORCH_DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class CacheView:
+    """Where a batch's cache lies. Shapes: see the legend in ``variants/protocols.py``.
+
+    ``slabs[i]`` holds the bytes of ``layout.slabs()[i]``, head-major. ``block_table`` maps a sequence's n-th page to a
+    page of the slab; None means that page b is the whole of sequence b. ``lengths`` are cached tokens per sequence, the
+    newest included; the tensor belongs to the cache and changes in place when tokens are appended.
+    """
+
+    layout: CacheLayout
+    slabs: tuple[UInt8[Tensor, "P _heads S _row"], ...]
+    lengths: Int32[Tensor, "B"]
+    block_table: Int32[Tensor, "B N"] | None = None
+
+    def stream(self, name: str) -> Shaped[Tensor, "P heads S W"]:
+        """A typed, strided view of one stream; never a copy."""
+        return self.span(Span(name, 0, self.layout.stream(name).width))
+
+    def span(self, span: Span) -> Shaped[Tensor, "P heads S W"]:
+        """A strided view of some columns of a stream; never a copy."""
+        view = self.joined([span])
+        assert view is not None  # a single span always lies in one run
+        return view
+
+    def joined(self, spans: Sequence[Span]) -> Shaped[Tensor, "P heads S W"] | None:
+        """One strided view over all spans where they lie end to end in one row, else None. Never a copy."""
+        run = one_run(self.layout, spans)
+        if run is None:
+            return None
+        return self.slabs[run.slab][..., run.start : run.stop].view(TORCH_DTYPES[run.dtype])
+
+    def sequence(self, row: int) -> "CacheView":
+        """The view of one sequence alone; never a copy."""
+        one = slice(row, row + 1)
+        if self.block_table is None:
+            return replace(self, slabs=tuple(slab[one] for slab in self.slabs), lengths=self.lengths[one])
+        return replace(self, lengths=self.lengths[one], block_table=self.block_table[one])
+
+    def gather(self, span: Span, max_length: int) -> Shaped[Tensor, "B heads T W"]:
+        """Tokens [0, max_length) of every sequence in order; a copy where the cache is paged."""
+        lying = self.span(span)
+        if self.block_table is None:
+            return lying[:, :, :max_length]
+        paged = lying[self.block_table.clamp(min=0).long()]  # pages of empty sequences may be -1
+        return rearrange(paged, "b n heads s w -> b heads (n s) w")[:, :, :max_length]
