@@ -1,0 +1,66 @@
+"""The oracle: gather, softmax in float, nothing clever. Any layout, device and storage."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from variants.contract.geometry import AttentionGeometry, Span
+from variants.contract.layout import Window
+from variants.protocols import Attended, Plan, Request
+from variants.view import CacheView
+
+
+@dataclass(frozen=True)
+class Eager:
+    """Scores, softmax and sums in float32, or float64 when the queries are float64."""
+
+    def refuses(self, request: Request) -> list[str]:
+        """Only streams of codes, whose scales it does not apply yet, are beyond it."""
+        coded = [s.name for s in request.layout.streams if s.quant or not s.dtype.is_float]
+        return [f"eager does not dequantise streams {coded}"] if coded else []
+
+    def plan(self, geometry: AttentionGeometry, view: CacheView, max_length: int, queries: int = 1) -> Plan:
+        """Nothing to prepare."""
+        geometry.check(view.layout)
+        return Plan(lambda q: _attend(q, geometry, view, max_length), "eager")
+
+
+def _attend(q: Tensor, geometry: AttentionGeometry, view: CacheView, max_length: int) -> Attended:
+    exact = torch.float64 if q.dtype == torch.float64 else torch.float32
+    seen = _seen(view, geometry, q.shape[1], max_length)  # [B, Q, T]
+    used = seen.any(dim=1)[:, None, :, None]  # unused slots may hold NaN, and 0 * NaN is NaN
+    k, v = (
+        _heads(view, spans, geometry, max_length).to(exact).where(used, 0) for spans in (geometry.key, geometry.value)
+    )
+    grouped = rearrange(q.to(exact), "b q (g h) k -> b q g h k", g=geometry.num_kv_heads)
+    scores = torch.einsum("bqghk,bgtk->bqght", grouped, k) * geometry.scale
+    scores = scores.where(seen[:, :, None, None, :], -torch.inf)
+    lse = scores.logsumexp(dim=-1)  # -inf where a row sees no key at all
+    weights = (scores - lse.where(lse.isfinite(), 0)[..., None]).exp()
+    o = torch.einsum("bqght,bgtv->bqghv", weights, v)
+    return rearrange(o, "b q g h v -> b q (g h) v").to(q.dtype), rearrange(lse, "b q g h -> b q (g h)")
+
+
+def _seen(view: CacheView, geometry: AttentionGeometry, queries: int, max_length: int) -> Tensor:
+    """Which key each query sees: query i of row b stands at position lengths[b] - Q + i (bottom-right causal)."""
+    key = torch.arange(max_length, device=view.lengths.device)
+    back = torch.arange(queries, device=view.lengths.device) - queries
+    position = (view.lengths[:, None] + back)[..., None]  # [B, Q, 1]
+    seen = key <= position
+    for name in geometry.streams:
+        keep = view.layout.stream(name).keep
+        if isinstance(keep, Window):
+            seen &= key > position - keep.size  # the current token is one of the window's
+    return seen
+
+
+def _heads(view: CacheView, spans: Sequence[Span], geometry: AttentionGeometry, max_length: int) -> Tensor:
+    """Spans end to end as [B, G, T, W]; a one-head stream is broadcast to every kv head."""
+    parts = (view.gather(span, max_length).expand(-1, geometry.num_kv_heads, -1, -1) for span in spans)
+    return torch.cat(list(parts), dim=-1)
+
+
+plugin = Eager

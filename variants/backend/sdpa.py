@@ -1,0 +1,111 @@
+"""PyTorch's scaled_dot_product_attention with a group's query heads packed into rows.
+
+Packing is what lets the architecture show: torch's own ``enable_gqa`` expands or re-reads K and V per query head, so
+that GQA costs as much as MHA. Here one kv head is read once for all rows of its group: q becomes [B, G, group * Q, K].
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor
+from torch.nn.attention import SDPBackend
+
+from variants.contract.geometry import AttentionGeometry, one_run
+from variants.contract.layout import CacheLayout, Window
+from variants.protocols import Attended, Plan, Request
+from variants.view import CacheView
+
+KERNELS = {
+    SDPBackend.MATH: "math",
+    SDPBackend.FLASH_ATTENTION: "flash",
+    SDPBackend.EFFICIENT_ATTENTION: "efficient",
+    SDPBackend.CUDNN_ATTENTION: "cudnn",
+}
+
+
+@dataclass(frozen=True)
+class Sdpa:
+    """One SDPA call over strided views of the cache.
+
+    Where V lies inside K the whole K row is passed as V and the surplus columns of the output are dropped: the cache is
+    still read once, and torch's flash kernel wants equal widths.
+    """
+
+    def refuses(self, request: Request) -> list[str]:
+        """Ragged batches, paged or windowed caches, codes, and keys that are not one strided view."""
+        layout, geometry = request.layout, request.geometry
+        read = [layout.stream(name) for name in geometry.streams]
+        checks = {
+            "ragged batches: it reads [:length] of every sequence alike": request.ragged,
+            f"storage {request.storage.kind}: it needs one run of slots per sequence": request.storage.kind
+            != "contiguous",
+            "windowed streams": any(isinstance(s.keep, Window) for s in read),
+            "streams of codes": any(s.quant or not s.dtype.is_float for s in read),
+            "keys or values that are not one strided view (it would have to copy)": not _one_view(layout, geometry),
+            f"a cache dtype other than the queries' {request.dtype.value}": any(s.dtype != request.dtype for s in read),
+        }
+        return [f"sdpa cannot do {what}" for what, holds in checks.items() if holds]
+
+    def plan(self, geometry: AttentionGeometry, view: CacheView, max_length: int, queries: int = 1) -> Plan:
+        """Slice the views and ask torch which kernel will serve them."""
+        geometry.check(view.layout)
+        key, value, columns = _views(geometry, view, max_length)
+        mask = _causal_rows(geometry.group_size, queries, max_length, key.device) if queries > 1 else None
+
+        def attend(q: Tensor) -> Attended:
+            rows = rearrange(q, "b q (g h) k -> b g (h q) k", g=geometry.num_kv_heads)
+            o = F.scaled_dot_product_attention(rows, key, value, mask, scale=geometry.scale)
+            return rearrange(o[..., columns], "b g (h q) v -> b q (g h) v", q=queries), None
+
+        return Plan(attend, f"sdpa:{_kernel(geometry, key, value, mask, queries)}")
+
+
+def _views(geometry: AttentionGeometry, view: CacheView, max_length: int) -> tuple[Tensor, Tensor, slice]:
+    """K and V as [B, G, T, W] views, and which output columns are V."""
+    key = view.joined(geometry.key)
+    if key is None:
+        raise ValueError("sdpa cannot read keys that are not one strided view; refuses() says so")
+    if geometry.shares_state and len(geometry.value) == 1:
+        start = _column_in_key(geometry)
+        value, columns = key, slice(start, start + geometry.d_v)
+    else:
+        joined = view.joined(geometry.value)
+        if joined is None:
+            raise ValueError("sdpa cannot read values that are not one strided view; refuses() says so")
+        value, columns = joined, slice(0, geometry.d_v)
+    return key[:, :, :max_length], value[:, :, :max_length], columns
+
+
+def _column_in_key(geometry: AttentionGeometry) -> int:
+    """Column of the key row where the (single) value span starts."""
+    value, column = geometry.value[0], 0
+    for span in geometry.key:
+        if span.stream == value.stream and span.start <= value.start and value.stop <= span.stop:
+            return column + value.start - span.start
+        column += span.width
+    raise ValueError(f"value span {value} lies in no key span")
+
+
+def _one_view(layout: CacheLayout, geometry: AttentionGeometry) -> bool:
+    """Whether ``CacheView.joined`` will succeed for K and V: spans end to end in one row, one head count."""
+    shared = any(layout.stream(s).heads != geometry.num_kv_heads for s in geometry.streams)
+    return not shared and all(one_run(layout, spans) for spans in (geometry.key, geometry.value))
+
+
+def _causal_rows(group: int, queries: int, length: int, device: torch.device) -> Tensor:
+    """Bottom-right causal mask for rows ordered (head of the group, query), [group * Q, T]."""
+    position = torch.arange(length - queries, length, device=device)
+    seen = torch.arange(length, device=device) <= position[:, None]
+    return seen.repeat(group, 1)
+
+
+def _kernel(geometry: AttentionGeometry, key: Tensor, value: Tensor, mask: Tensor | None, queries: int) -> str:
+    """Name of the SDPA kernel that torch picks for these operands."""
+    rows = key.new_empty(key.shape[0], geometry.num_kv_heads, geometry.group_size * queries, geometry.d_qk)
+    choice = torch._fused_sdp_choice(rows, key, value, attn_mask=mask, scale=geometry.scale)
+    return KERNELS.get(SDPBackend(choice), str(choice))
+
+
+plugin = Sdpa

@@ -1,0 +1,1 @@
+"""Where the cache's bytes lie."""

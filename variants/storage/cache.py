@@ -1,0 +1,86 @@
+"""A preallocated cache written by position; policies differ only in how positions map to slots."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from variants.contract.layout import CacheLayout
+from variants.noise import noise_
+from variants.protocols import Entries, StoragePolicy
+from variants.view import CacheView
+
+POISON = 0xFF  # all bits set: NaN in every float format (fp64, fp32, fp16, bf16, e4m3)
+
+
+class Cache:
+    """Slabs of ``pages`` pages of ``slots`` slots; ``block_table`` None means that page b is sequence b.
+
+    Lengths live in ``view.lengths`` and change in place: a plan made on the view sees them. A length that is needed
+    after a write must be read before it by value (``lengths.clone()``).
+    """
+
+    def __init__(
+        self,
+        policy: StoragePolicy,
+        layout: CacheLayout,
+        pages: int,
+        slots: int,
+        batch: int,
+        device: torch.device,
+        block_table: Int[Tensor, "B N"] | None = None,
+    ) -> None:
+        self.policy = policy
+        shapes = [(pages, slab.heads, slots, slab.row_bytes) for slab in layout.slabs()]
+        slabs = tuple(torch.full(shape, POISON, dtype=torch.uint8, device=device) for shape in shapes)
+        lengths = torch.zeros(batch, dtype=torch.int32, device=device)
+        self.view = CacheView(layout, slabs, lengths, block_table)
+        self._slots = slots
+        self._row = torch.arange(batch, device=device)[:, None]
+
+    @property
+    def capacity(self) -> int:
+        """Tokens a sequence can hold."""
+        pages = 1 if self.view.block_table is None else self.view.block_table.shape[1]
+        return pages * self._slots
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes the slabs take."""
+        return sum(slab.nbytes for slab in self.view.slabs)
+
+    def write(self, entries: Entries, position: Int[Tensor, "B Q"]) -> None:
+        """Store entries at their positions; lengths become last position + 1. Writing twice changes nothing.
+
+        Positions are trusted to be below ``capacity`` (checking would stop the device); the decoder checks on the host.
+        """
+        page, slot = self._place(position)
+        for name, entry in entries.items():
+            stream = self.view.stream(name)
+            stream[page, :, slot] = entry.to(stream.dtype)
+        self.view.lengths.copy_(position[:, -1] + 1)
+
+    def truncate(self, lengths: Int[Tensor, "B"]) -> None:
+        """Keep the first ``lengths`` tokens of each sequence and poison what follows."""
+        position = torch.arange(self.capacity, device=lengths.device).expand(len(lengths), -1)
+        row, column = (position >= lengths[:, None]).nonzero(as_tuple=True)
+        page, slot = (index[row, column] for index in torch.broadcast_tensors(*self._place(position)))
+        for slab in self.view.slabs:
+            slab[page, :, slot] = POISON
+        self.view.lengths.copy_(lengths)
+
+    def fill_noise(self, length: int, seed: int) -> None:
+        """Standard normal noise in slots [0, length) of every sequence, touching each byte that will be read.
+
+        No two sequences, heads or streams hold the same: a backend that mixes them up must not look right.
+        """
+        for slab in self.view.slabs:
+            slab[:, :, length:] = POISON
+        runs = (rows for s in self.view.layout.streams for page in self.view.stream(s.name) for rows in page)
+        for index, rows in enumerate(runs):
+            noise_(rows[:length], seed, start=index * 4099)
+        self.view.lengths.fill_(length)
+
+    def _place(self, position: Int[Tensor, "B T"]) -> tuple[Tensor, Tensor]:
+        if self.view.block_table is None:
+            return self._row, position
+        return self.view.block_table[self._row, position // self._slots].long(), position % self._slots
