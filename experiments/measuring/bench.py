@@ -1,0 +1,49 @@
+"""What all points of a run share: a device, its clock and its ceilings, each measured once and only when needed."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from experiments.measuring.ceilings import Ceilings, Sweep, measure_ceilings, measure_matmul
+from experiments.measuring.device import Device
+from experiments.measuring.series import Series
+from experiments.measuring.timing import Timer, make_timer
+from variants.contract.layout import Dtype
+
+
+@dataclass
+class Bench:
+    """One device read by one clock on one number of threads."""
+
+    device: Device
+    timer: Timer
+    _matmuls: dict[Dtype, float] = field(default_factory=dict)
+
+    @cached_property
+    def sweep(self) -> Sweep:
+        """The buffer that evicts caches."""
+        return Sweep(self.device)
+
+    @cached_property
+    def ceilings(self) -> Ceilings:
+        """Read ceilings in GB/s, cold and cache-resident."""
+        return measure_ceilings(self.sweep, self.timer)
+
+    def matmul_tflops(self, dtype: Dtype) -> float:
+        """Matmul ceiling of one dtype in TFLOP/s."""
+        if dtype not in self._matmuls:
+            self._matmuls[dtype] = measure_matmul(dtype, self.device, self.timer)
+        return self._matmuls[dtype]
+
+
+class Benches:
+    """The benches of a run, one per (device, timer, threads)."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, str, int], Bench] = {}
+
+    def of(self, series: Series, device: Device, threads: int) -> Bench:
+        """The bench that fits a series; ValueError if its timer needs another device."""
+        key = (device.kind, series.timer.kind, threads)
+        if key not in self._made:
+            self._made[key] = Bench(device, make_timer(series.timer.kind, device.kind, device.synchronize))
+        return self._made[key]

@@ -1,0 +1,90 @@
+"""What this device really reads and multiplies per second: the roof every row is held against.
+
+A published peak is not a roof: the best of several read-only kernels is, measured on as much memory as evicts the
+last-level cache, and once more on buffers that stay in it for rows that say ``warm``.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from experiments.measuring.device import Device
+from experiments.measuring.timing import Call, Timer
+from variants.contract.layout import Dtype
+from variants.noise import noise_
+from variants.view import TORCH_DTYPES
+
+EVICTING = 5  # times the last-level cache, between two uses of the same bytes
+UNKNOWN_CACHE = 64 * 2**20  # bytes swept where the cache's size cannot be read; rows are warm then
+RESIDENT_SIZES = (2**20, 2**23, 2**25)  # bytes: a core's share, L2, L3 or a GPU's L2
+MEMORY_SHARE = 4  # at most a quarter of the free memory
+REPEATS = 5
+LEAST_US = 50_000  # short kernels are repeated for at least this long
+ROW = 4 * 4096  # bytes of one row of the matrix that the matvec kernel reads
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Decimal GB/s of the best read-only kernel, cold and cache-resident, with the kernel's name."""
+
+    cold_gbps: float
+    cold_kernel: str
+    resident_gbps: float
+    resident_kernel: str
+
+
+class Sweep:
+    """A buffer whose reading pushes everything else out of the caches."""
+
+    def __init__(self, device: Device) -> None:
+        wanted = EVICTING * (device.last_level_cache or UNKNOWN_CACHE)
+        self.bytes = min(wanted, device.free_memory() // MEMORY_SHARE) // ROW * ROW
+        self.buffer = noise_(torch.empty(self.bytes // 4, device=device.torch), seed=1)
+
+    def __call__(self) -> None:
+        """Read all of it."""
+        self.buffer.sum()
+
+
+def measure_ceilings(sweep: Sweep, timer: Timer) -> Ceilings:
+    """The best read kernel over the sweep's buffer, and over buffers that fit in cache."""
+    cold = max(_rates(sweep.buffer, timer))
+    sizes = [s // 4 for s in RESIDENT_SIZES if s <= sweep.bytes]
+    resident = max(rate for size in sizes for rate in _rates(sweep.buffer[:size], timer))
+    return Ceilings(*cold, *resident)
+
+
+def measure_matmul(dtype: Dtype, device: Device, timer: Timer) -> float:
+    """TFLOP/s of a square product of noise, the best of a few sizes."""
+    sizes = (4096, 8192) if device.kind == "cuda" else (1024, 2048)
+    return max(_matmul_rate(size, dtype, device, timer) for size in sizes)
+
+
+def _rates(buffer: Tensor, timer: Timer) -> Iterator[tuple[float, str]]:
+    for name, kernel in _read_kernels(buffer):
+        yield buffer.nbytes / _best(kernel, timer) / 1e3, name
+
+
+def _read_kernels(buffer: Tensor) -> list[tuple[str, Callable[[], Tensor]]]:
+    """Read-only passes, each touching every byte once."""
+    matrix, vector = buffer.view(-1, ROW // 4), buffer[: ROW // 4]
+    return [
+        ("sum", buffer.sum),
+        ("max", buffer.amax),
+        ("dot", lambda: torch.dot(buffer, buffer)),
+        ("matvec", lambda: torch.mv(matrix, vector)),
+    ]
+
+
+def _matmul_rate(size: int, dtype: Dtype, device: Device, timer: Timer) -> float:
+    a, b = (noise_(torch.empty(size, size, dtype=TORCH_DTYPES[dtype], device=device.torch), seed) for seed in (1, 2))
+    return 2 * size**3 / _best(lambda: a @ b, timer) / 1e6
+
+
+def _best(kernel: Call, timer: Timer) -> float:
+    """Shortest of several runs in microseconds: a ceiling is what the hardware can do, not what it did on average."""
+    first = timer.time(kernel)
+    repeats = min(max(REPEATS, int(LEAST_US / first)), 200)
+    return min(timer.time(kernel) for _ in range(repeats))

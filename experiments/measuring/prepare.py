@@ -1,0 +1,114 @@
+"""Everything a point needs before a clock starts: weights, caches, plans, and a proof that the answer is right."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from experiments.measuring.device import Device
+from experiments.measuring.series import Series
+from variants.backend.eager import Eager
+from variants.contract.cost import Point
+from variants.decode import Step, plan_step
+from variants.noise import noise_
+from variants.protocols import Attention, KVCache
+from variants.view import TORCH_DTYPES
+
+REPLICA_SHARE = 3  # replicas may take at most a third of the free memory
+REPLICA_BYTES = 4 * 2**30  # and at most this much: filling more would take longer than measuring
+ROUNDINGS = 4  # of the output dtype's epsilon: rounded weights, rounded products and the rounded output
+ACCUMULATION = 1e-5  # relative error that float32 sums over many tokens may add
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One set of weights and one filled cache, planned for one step; ``attend`` and ``step`` are what is timed."""
+
+    attend: Callable[[], object]
+    step: Callable[[], object]
+    planned: Step
+    query: Tensor
+    plan_us: float
+
+
+def memory_needed(series: Series, point: Point) -> dict[str, int]:
+    """Bytes that one replica of a point takes, part by part; counted, not allocated."""
+    policy, spec = series.policy, series.spec
+    unpacked = spec.unpacked()
+    read = (unpacked or spec).layout(series.workload.kv_dtype)
+    one_in_float32 = 4 * sum(s.heads * s.width for s in read.streams) * point.context
+    parts = {
+        "cache": policy.allocated_bytes(spec.layout(series.workload.kv_dtype), point.batch, point.context),
+        "block table": policy.table_bytes(point.batch, point.context),
+        "decompressed keys and values": policy.allocated_bytes(read, point.batch, point.context) if unpacked else 0,
+        "weights": point.dtype.bytes(spec.weight_elements),
+        "one sequence in float32 for the oracle": one_in_float32,
+    }
+    return {name: size for name, size in parts.items() if size}
+
+
+def prepare(series: Series, point: Point, device: Device) -> list[Replica]:
+    """As many replicas as asked for and as memory holds, at least one."""
+    each = sum(memory_needed(series, point).values())
+    room = min(REPLICA_BYTES, device.free_memory() // REPLICA_SHARE)
+    count = max(1, min(series.timer.replicas, room // each))
+    return [_replica(series, point, device, number) for number in range(count)]
+
+
+def relative_error(replica: Replica) -> float:
+    """Norm of (backend - eager) over norm of eager, same view and queries, worst sequence; inf if not finite."""
+    o, _ = replica.planned.attend(replica.query)
+    return max(_sequence_error(replica, o, row) for row in range(len(o)))
+
+
+def error_budget(dtype: torch.dtype) -> float:
+    """What rounding alone explains: a few epsilons of the dtype plus float32 accumulation."""
+    return ROUNDINGS * torch.finfo(dtype).eps + ACCUMULATION
+
+
+def _replica(series: Series, point: Point, device: Device, number: int) -> Replica:
+    dtype, seed = TORCH_DTYPES[point.dtype], series.workload.seed + number
+    attention = _weights(series, dtype, device, seed)
+    cache = _cache(series, point, device, seed)
+    start = time.perf_counter()
+    planned = plan_step(attention, cache, series.backend, point.context, point.queries)
+    plan_us = (time.perf_counter() - start) * 1e6
+    rows, geometry = (point.batch, point.queries), planned.geometry
+    x = noise_(torch.empty(*rows, series.spec.hidden_size, dtype=dtype, device=device.torch), seed)
+    q = noise_(torch.empty(*rows, geometry.num_q_heads, geometry.d_qk, dtype=dtype, device=device.torch), seed, 4099)
+    first = point.context - point.queries
+    position = torch.arange(first, point.context, device=device.torch).expand(point.batch, -1)
+    return Replica(lambda: planned.attend(q), lambda: planned(x, position), planned, q, plan_us)
+
+
+def _weights(series: Series, dtype: torch.dtype, device: Device, seed: int) -> Attention:
+    """The module with noise that keeps activations near 1; built on no device first: nothing is initialised twice."""
+    with torch.device("meta"):
+        module = series.spec.build()
+    assert isinstance(module, torch.nn.Module)
+    module.to(dtype).to_empty(device=device.torch).requires_grad_(False)
+    for number, (name, parameter) in enumerate(module.named_parameters()):
+        if "norm" in name:
+            parameter.data.fill_(1.0)
+        else:
+            noise_(parameter.data, seed, start=number * 4099, std=1 / math.sqrt(parameter.shape[-1]))
+    return module
+
+
+def _cache(series: Series, point: Point, device: Device, seed: int) -> KVCache:
+    layout = series.spec.layout(series.workload.kv_dtype)
+    cache = series.policy.allocate(layout, point.batch, point.context, device.torch)
+    cache.fill_noise(point.context, seed)
+    return cache
+
+
+def _sequence_error(replica: Replica, o: Tensor, row: int) -> float:
+    planned, one = replica.planned, slice(row, row + 1)
+    q = replica.query[one] if o.dtype == torch.float64 else replica.query[one].float()
+    oracle = Eager().plan(planned.geometry, planned.view.sequence(row), planned.length, q.shape[1])
+    exact, _ = oracle.attend(q)
+    error = ((o[one].to(exact.dtype) - exact).norm() / exact.norm()).item()
+    return error if math.isfinite(error) else math.inf

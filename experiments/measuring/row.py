@@ -1,0 +1,169 @@
+"""Fill the flat row from its parts: what is known before a point runs, and what a measurement adds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from experiments.measuring.device import Device
+from experiments.measuring.series import Labels, Series
+from experiments.measuring.statistics import Summary
+from experiments.record import Measurement, point_key
+from variants.contract.cost import Floor, Point, Work, attend_work, cache_bytes, step_work
+from variants.contract.layout import Sharding
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class Where:
+    """A point of a series on a device: all that a row says apart from what was measured."""
+
+    series: Series
+    point: Point
+    device: Device | None
+    threads: int
+    started_at: str = field(default_factory=_now)
+
+
+def failed_row(where: Where, scope: str, status: str, reason: str) -> Measurement:
+    """A row for a point that has no latency: everything that arithmetic knows, and why."""
+    temperature = where.series.workload.temperature
+    return Measurement(**known(where, scope, temperature), status=status, reason=one_line(reason))
+
+
+def unbuildable_row(labels: Labels, raw: Mapping[str, Any], reason: str) -> Measurement:
+    """A row for a config of a sweep that cannot become a series; it has no shape, so no bytes."""
+    config = {name: raw[name] for name in ("attention", "storage", "backend", "model", "workload", "tp")}
+    key = point_key({"unbuildable": config})
+    workload = raw["workload"]
+    return Measurement(
+        key=key,
+        study=labels.study,
+        series=labels.folder(key[:8]),
+        attention=labels.attention,
+        kind=labels.kind,
+        storage=labels.storage,
+        backend=labels.backend,
+        model=labels.model,
+        scope="step",
+        dtype=str(workload["dtype"]),
+        kv_dtype=str(workload["kv_dtype"] or workload["dtype"]),
+        batch=None,
+        context=None,
+        queries=None,
+        seed=None,
+        command=labels.command,
+        started_at=_now(),
+        status="error",
+        reason=one_line(reason),
+    )
+
+
+def known(where: Where, scope: str, temperature: str) -> dict[str, Any]:
+    """Columns that need no measurement: identity, shape, bytes and FLOPs."""
+    return {
+        **_identity_columns(where, scope, temperature),
+        **_shape_columns(where, scope),
+        **_machine_columns(where),
+    }
+
+
+def work_of(where: Where, scope: str) -> Work:
+    """Bytes and FLOPs of a scope, from the spec's layout, geometry and matmuls."""
+    spec = where.series.spec
+    layout, geometry = spec.layout(where.series.workload.kv_dtype), spec.geometry()
+    if scope == "attend":
+        return attend_work(layout, geometry, spec.matmuls(), where.point)
+    return step_work(layout, geometry, spec.matmuls(), spec.hidden_size, where.point)
+
+
+def timed_columns(summary: Summary, work: Work, floor: Floor) -> dict[str, Any]:
+    """Columns that follow from latencies: quantiles, achieved rates, share of the roofline."""
+    return {
+        "latency_us_p10": summary.p10,
+        "latency_us_p50": summary.p50,
+        "latency_us_p90": summary.p90,
+        "latency_us_ci_low": summary.ci_low,
+        "latency_us_ci_high": summary.ci_high,
+        "samples": summary.samples,
+        "rounds": summary.rounds,
+        "bandwidth_gbps": work.io_bytes / summary.p50 / 1e3,
+        "tflops": work.flops / summary.p50 / 1e6,
+        "floor_us": floor.us,
+        "bound": floor.bound,
+        "roofline_fraction": floor.us / summary.p50,
+    }
+
+
+def one_line(text: str, limit: int = 500) -> str:
+    """A reason that fits a table cell: no newlines, bounded."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def _identity_columns(where: Where, scope: str, temperature: str) -> dict[str, Any]:
+    series, point, labels, workload = where.series, where.point, where.series.labels, where.series.workload
+    here = {"scope": scope, "temperature": temperature, "batch": point.batch, "context": point.context}
+    return {
+        **here,
+        "key": point_key({**series.identity(), **here, "threads": where.threads}),
+        "study": labels.study,
+        "series": series.name,
+        "attention": labels.attention,
+        "kind": labels.kind,
+        "form": series.spec.form,
+        "storage": labels.storage,
+        "order": series.policy.order,
+        "page_size": series.policy.page_size,
+        "backend": labels.backend,
+        "model": series.model.name,
+        "dtype": workload.dtype.value,
+        "kv_dtype": workload.kv_dtype.value,
+        "queries": point.queries,
+        "tp": labels.tp,
+        "tp_mode": _tp_mode(series),
+        "seed": workload.seed,
+        "threads": where.threads,
+    }
+
+
+def _shape_columns(where: Where, scope: str) -> dict[str, Any]:
+    series, point, spec = where.series, where.point, where.series.spec
+    layout, geometry, work = spec.layout(series.workload.kv_dtype), spec.geometry(), work_of(where, scope)
+    return {
+        "layers": series.model.num_hidden_layers,
+        "num_q_heads": geometry.num_q_heads,
+        "num_kv_heads": geometry.num_kv_heads,
+        "d_qk": geometry.d_qk,
+        "d_v": geometry.d_v,
+        "scale": geometry.scale,
+        "cache_bytes": cache_bytes(layout, point),
+        "allocated_bytes": series.policy.allocated_bytes(layout, point.batch, point.context),
+        "table_bytes": series.policy.table_bytes(point.batch, point.context),
+        "weight_bytes": point.dtype.bytes(spec.weight_elements),
+        "io_bytes": work.io_bytes,
+        "flops": work.flops,
+    }
+
+
+def _machine_columns(where: Where) -> dict[str, Any]:
+    device = where.device
+    return {
+        "device": device.name if device else None,
+        "host": device.host if device else None,
+        "versions": device.versions if device else None,
+        "commit": device.commit if device else None,
+        "command": where.series.labels.command,
+        "started_at": where.started_at,
+    }
+
+
+def _tp_mode(series: Series) -> str | None:
+    if series.labels.tp == 1:
+        return None
+    streams = series.spec.layout(series.workload.kv_dtype).streams
+    replicated = all(s.sharding is Sharding.REPLICATED for s in streams)
+    return "replicated" if replicated else "sharded"

@@ -1,0 +1,149 @@
+"""A series: one attention on one storage, backend, model, dtype and rank; its points are an inner loop."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from experiments.measuring.workload import Workload
+from variants.contract.model import ModelShape
+from variants.contract.plugin import find
+from variants.protocols import Backend, Spec, StoragePolicy
+
+TIMERS = ("auto", "wall", "events", "graph")
+
+
+@dataclass(frozen=True)
+class TimerChoice:
+    """How to time: which clock, how many rounds over how many distinct replicas, on how many threads."""
+
+    kind: str
+    rounds: int
+    replicas: int
+    threads: int | None
+
+    def __post_init__(self) -> None:
+        if self.kind not in TIMERS:
+            raise ValueError(f"timer.kind must be one of {', '.join(TIMERS)}; got {self.kind!r}")
+        for name in ("rounds", "replicas", "threads"):
+            value = getattr(self, name)
+            if value is None and name == "threads":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"timer.{name} must be a whole number >= 1; got {value!r}")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What names a series in a row and on a plot, known even where the series cannot be built."""
+
+    study: str | None
+    attention: str
+    kind: str
+    storage: str
+    backend: str
+    model: str
+    dtype: str
+    tp: int
+    command: str
+
+    def folder(self, digest: str) -> str:
+        """Folder of the series' own records: readable, safe on any file system, unique by digest."""
+        parts = (self.attention, self.storage, self.backend, self.model, self.dtype, f"tp{self.tp}", digest)
+        return "-".join(re.sub(r"[^\w.]+", "_", part) for part in parts)
+
+
+@dataclass(frozen=True)
+class Series:
+    """Everything that is fixed while contexts and batches vary. ``spec`` is one rank's."""
+
+    labels: Labels
+    spec: Spec
+    model: ModelShape
+    policy: StoragePolicy
+    backend: Backend
+    workload: Workload
+    timer: TimerChoice
+    device: str
+
+    @property
+    def name(self) -> str:
+        """Folder name; equal settings give equal names."""
+        return self.labels.folder(self.digest)
+
+    @property
+    def digest(self) -> str:
+        """Short hash of all settings of the series but its points."""
+        text = json.dumps(self.identity(), sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def identity(self) -> dict[str, Any]:
+        """All that decides a measurement of this series, its points apart; no paths, no verbosity."""
+        workload = self.workload
+        return {
+            "attention": self.labels.attention,
+            "kind": self.labels.kind,
+            "spec": asdict(self.spec),  # type: ignore[call-overload]  # every Spec is a dataclass
+            "storage": {"kind": self.labels.storage, **asdict(self.policy)},  # type: ignore[call-overload]
+            "backend": {"kind": self.labels.backend, **asdict(self.backend)},  # type: ignore[call-overload]
+            "model": self.model.name,
+            "layers": self.model.num_hidden_layers,
+            "tp": self.labels.tp,
+            "dtype": workload.dtype.value,
+            "kv_dtype": workload.kv_dtype.value,
+            "queries": workload.queries,
+            "seed": workload.seed,
+            "timer": asdict(self.timer),
+        }
+
+
+def parse_labels(raw: Mapping[str, Any], choices: Mapping[str, Any], command: str) -> Labels:
+    """Names of a composed config. ``choices`` are the yaml chosen per group: the attention is called as its file is."""
+    return Labels(
+        study=choices.get("study"),
+        attention=str(choices["attention"]),
+        kind=str(raw["attention"].get("kind")),
+        storage=str(choices["storage"]),
+        backend=str(choices["backend"]),
+        model=str(choices["model"]),
+        dtype=str(raw["workload"]["dtype"]),
+        tp=raw["tp"],
+        command=command,
+    )
+
+
+def parse_series(raw: Mapping[str, Any], labels: Labels) -> Series:
+    """Build the frozen series of a composed config; ValueError in one line for anything that cannot exist."""
+    model = ModelShape.parse(raw["model"])
+    workload = Workload.parse(raw["workload"])
+    spec = _spec(raw["attention"], model, raw["tp"])
+    spec.layout(workload.kv_dtype).slabs()  # a cache that cannot exist is a bad config, not a failed measurement
+    return Series(
+        labels=labels,
+        spec=spec,
+        model=model,
+        policy=_plugin("storage", raw["storage"]),
+        backend=_plugin("backend", raw["backend"]),
+        workload=workload,
+        timer=TimerChoice(**raw["timer"]),
+        device=str(raw["device"]["kind"]),
+    )
+
+
+def _spec(raw: Mapping[str, Any], model: ModelShape, tp: int) -> Spec:
+    """The spec that a yaml names, in a model's place, of one rank."""
+    spec: Spec = _plugin("attention", raw, lambda kind: partial(kind.from_model, model))
+    return spec if tp == 1 else spec.shard(tp)
+
+
+def _plugin(group: str, raw: Mapping[str, Any], constructor: Callable[[Any], Any] = lambda kind: kind) -> Any:
+    """Build what a yaml names from the options it gives; ValueError for a kind or an option that does not exist."""
+    options = dict(raw)
+    make = constructor(find(group, options.pop("kind", None)))
+    try:
+        return make(**options)
+    except TypeError as error:
+        raise ValueError(f"{group}: {str(error).split('() ')[-1]}") from None

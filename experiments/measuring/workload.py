@@ -1,0 +1,65 @@
+"""What is asked of every series: batch, contexts, new tokens, dtypes, scopes, temperature."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from variants.contract.layout import Dtype
+from variants.contract.tokens import parse_tokens
+
+SCOPES = ("attend", "step")
+TEMPERATURES = ("cold", "warm")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The points of a series. ``contexts`` count cached tokens per sequence, the ``queries`` new ones included."""
+
+    batches: tuple[int, ...]
+    contexts: tuple[int, ...]
+    queries: int
+    dtype: Dtype
+    kv_dtype: Dtype
+    seed: int
+    scopes: tuple[str, ...]
+    temperature: str
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> "Workload":
+        """From a config mapping; ValueError names the field, what is accepted and what was given."""
+        dtype = Dtype.parse(raw["dtype"])
+        kv_dtype = dtype if raw["kv_dtype"] is None else Dtype.parse(raw["kv_dtype"])
+        queries = parse_tokens(raw["queries"], "workload.queries")
+        contexts = _each(raw["context"], "workload.context")
+        if min(contexts) < queries:
+            raise ValueError(f"workload.context must be >= queries={queries}; got {min(contexts)}")
+        return cls(
+            batches=_each(raw["batch"], "workload.batch"),
+            contexts=contexts,
+            queries=queries,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            seed=_whole(raw["seed"], "workload.seed"),
+            scopes=tuple(_one_of("workload.scopes", scope, SCOPES) for scope in raw["scopes"]),
+            temperature=_one_of("workload.temperature", raw["temperature"], TEMPERATURES),
+        )
+
+
+def _each(value: object, name: str) -> tuple[int, ...]:
+    """One count or a list of them, in the order given, doubled ones once."""
+    values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    if not values:
+        raise ValueError(f"{name} must hold at least one count; got an empty list")
+    return tuple(dict.fromkeys(parse_tokens(v, name) for v in values))
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
+    return str(value)
+
+
+def _whole(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} must be a whole number >= 0; got {value!r}")
+    return value

@@ -1,0 +1,238 @@
+"""One flat, typed row per measurement, and the folder rows live in. The wings touch only here."""
+
+import hashlib
+import json
+import math
+import os
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, get_args, get_type_hints
+
+SCHEMA = 1
+STATUSES = (
+    "ok",
+    "refused",
+    "too_large",
+    "wrong",
+    "oom",
+    "timeout",
+    "crash",
+    "error",
+    "interrupted",
+    "quarantined",
+)
+CLEAN = ("ok", "refused", "too_large")  # a run with only these exits 0
+TIMED = ("ok", "quarantined")  # only these carry latencies
+SCOPES = ("attend", "step", "prefill", "recompute")
+RECORDS = "records.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One layer, whole batch, one rank, one scope, one point. Units are in the names; null = the status has no value.
+
+    ``context`` counts cached tokens attended, the new ones included. ``cache_bytes`` is logical (layout),
+    ``allocated_bytes`` the slabs (padding included, tables apart), ``io_bytes`` what the scope must move at least.
+    Raises ValueError if the status does not allow the fields that are set.
+    """
+
+    key: str
+    schema: int = SCHEMA
+    study: str | None = None
+    series: str
+    attention: str
+    kind: str | None = None
+    form: str | None = None
+    storage: str
+    order: str | None = None
+    backend: str
+    model: str
+    scope: str
+    temperature: str | None = None
+    origin: str = "measured"
+    dtype: str
+    kv_dtype: str
+    batch: int | None
+    context: int | None
+    queries: int | None
+    page_size: int | None = None
+    window: int | None = None
+    tp: int = 1
+    tp_mode: str | None = None
+    seed: int | None
+    threads: int | None = None
+    layers: int | None = None
+    num_q_heads: int | None = None
+    num_kv_heads: int | None = None
+    d_qk: int | None = None
+    d_v: int | None = None
+    scale: float | None = None
+    cache_bytes: int | None = None
+    allocated_bytes: int | None = None
+    table_bytes: int | None = None
+    weight_bytes: int | None = None
+    io_bytes: int | None = None
+    moved_bytes: int | None = None
+    flops: int | None = None
+    floor_us: float | None = None
+    bound: str | None = None
+    latency_us_p10: float | None = None
+    latency_us_p50: float | None = None
+    latency_us_p90: float | None = None
+    latency_us_ci_low: float | None = None
+    latency_us_ci_high: float | None = None
+    samples: int | None = None
+    rounds: int | None = None
+    first_call_us: float | None = None
+    plan_us: float | None = None
+    reuse_bytes: int | None = None
+    interleave: str | None = None
+    bandwidth_gbps: float | None = None
+    tflops: float | None = None
+    roofline_fraction: float | None = None
+    read_ceiling_gbps: float | None = None
+    matmul_ceiling_tflops: float | None = None
+    status: str
+    reason: str | None = None
+    audits: str | None = None
+    device: str | None = None
+    host: str | None = None
+    kernel: str | None = None
+    versions: str | None = None
+    commit: str | None = None
+    command: str | None = None
+    started_at: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.columns().items():
+            _check_type(name, value)
+        _one_of("status", self.status, STATUSES)
+        _one_of("scope", self.scope, SCOPES)
+        _one_of("origin", self.origin, ("measured", "predicted"))
+        _one_of("temperature", self.temperature, ("cold", "warm", None))
+        timed = self.latency_us_p50 is not None
+        if timed != (self.status in TIMED):
+            raise ValueError(f"status {self.status} {'cannot' if timed else 'must'} carry latency_us_p50")
+        if (self.status == "ok") == (self.reason is not None):
+            raise ValueError(f"status {self.status} {'has no' if self.status == 'ok' else 'needs a'} reason")
+        if self.latency_us_p50 is not None and self.latency_us_p50 <= 0:
+            raise ValueError(f"latency_us_p50 must be > 0; got {self.latency_us_p50}")
+
+    def columns(self) -> dict[str, Any]:
+        """The row as a mapping from column to value, in column order."""
+        return {name: getattr(self, name) for name in _TYPES}
+
+    def to_json(self) -> str:
+        """One line of strict JSON: no NaN, no infinity."""
+        return json.dumps(self.columns(), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, line: str) -> Self:
+        """Parse one line; ValueError if it is torn, of another schema, or breaks a rule above."""
+        raw = json.loads(line, parse_constant=_no_constant)
+        if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
+            raise ValueError(f"expected a record of schema {SCHEMA}; got {line[:60]!r}")
+        unknown = set(raw) - set(_TYPES)
+        if unknown:
+            raise ValueError(f"record has unknown columns {sorted(unknown)}")
+        try:
+            return cls(**raw)
+        except TypeError as error:
+            raise ValueError(f"record lacks columns: {error}") from None
+
+
+def point_key(identity: Mapping[str, Any]) -> str:
+    """Hash of everything that decides a measurement; equal settings give equal keys on every machine."""
+    text = json.dumps({"schema": SCHEMA, **identity}, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class SeriesLog:
+    """The append-only file of one series; every append is flushed and synced before it returns."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / RECORDS
+
+    def append(self, *rows: Measurement) -> None:
+        """Add rows; a torn last line left by a killed run is closed first so that it spoils nothing else."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab+") as file:
+            if file.tell() and not _ends_with_newline(file):
+                file.write(b"\n")
+            file.write("".join(row.to_json() + "\n" for row in rows).encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Rows read from a run folder, and one line for each thing that could not be read."""
+
+    rows: tuple[Measurement, ...]
+    warnings: tuple[str, ...]
+
+
+def load(folder: Path) -> Loaded:
+    """Read every ``records.jsonl`` below ``folder``, in file order; unreadable lines are skipped with a warning.
+
+    Raises FileNotFoundError if the folder holds no records at all.
+    """
+    paths = sorted(folder.rglob(RECORDS))
+    if not paths:
+        raise FileNotFoundError(f"no {RECORDS} below {folder}")
+    rows: list[Measurement] = []
+    warnings: list[str] = []
+    for path in paths:
+        for number, outcome in _lines(path):
+            if isinstance(outcome, Measurement):
+                rows.append(outcome)
+            else:
+                warnings.append(f"{path}:{number}: skipped a line: {outcome}")
+    return Loaded(tuple(rows), tuple(warnings))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Measurement | str]]:
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            if not raw.strip():
+                continue
+            try:
+                yield number, Measurement.from_json(raw.decode())
+            except ValueError as error:
+                torn = " (torn last line of an interrupted run)" if not raw.endswith(b"\n") else ""
+                yield number, f"{error}{torn}"
+
+
+def _ends_with_newline(file: Any) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return bool(file.read(1) == b"\n")
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {allowed}; got {value!r}")
+
+
+def _check_type(name: str, value: object) -> None:
+    allowed = _TYPES[name]
+    if float in allowed and type(value) is int:
+        return
+    if type(value) not in allowed:
+        raise ValueError(f"{name} must be {' or '.join(t.__name__ for t in allowed)}; got {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} must be finite (null says 'no value'); got {value!r}")
+
+
+def _types() -> dict[str, tuple[type, ...]]:
+    hints = get_type_hints(Measurement)
+    return {name: get_args(hint) if isinstance(hint, types.UnionType) else (hint,) for name, hint in hints.items()}
+
+
+_TYPES = _types()
