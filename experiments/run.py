@@ -1,0 +1,29 @@
+"""Measure: ``python -m experiments.run study=quick``, or ``attention=mla backend=sdpa 'workload.context=[1k,8k]'``."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+
+from experiments.door import Composed, open_door
+
+
+def run(configs: Sequence[Composed]) -> int:
+    """Measure every series of the run; the exit code says whether all rows are clean."""
+    from experiments.launcher import launch  # torch: not needed for --help
+
+    return launch(configs, _command())
+
+
+def _command() -> str:
+    """The line that reproduces this run."""
+    own = [argument for argument in sys.argv[1:] if not argument.startswith("hydra.sweep.dir=")]
+    return shlex.join(["python", "-m", "experiments.run", *own])
+
+
+def main() -> None:
+    """Entry point of ``kvariants-run``."""
+    open_door("config", run)
+
+
+if __name__ == "__main__":
+    main()

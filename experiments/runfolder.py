@@ -1,0 +1,51 @@
+"""The folder of one run: locked while it is written, one log and one sample file per series below it."""
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.record import Measurement, SeriesLog
+
+
+def run_folder(results: str, name: str) -> Path:
+    """``<results>/runs/<name>``; ValueError if the name is not the name of one folder."""
+    if not re.fullmatch(r"[\w][\w.-]*", name):
+        raise ValueError(f"name must be letters, digits, '.', '_' and '-', starting with none of '.-'; got {name!r}")
+    return Path(results) / "runs" / name
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder for this process; ValueError naming the holder's pid if another run has it.
+
+    The lock is the kernel's: it ends with the process, however that ends, so a stale file locks nobody out.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise ValueError(
+                f"{folder} is being written by another run (pid {holder}); wait for it or choose a folder with name=..."
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def store(folder: Path, rows: tuple[Measurement, ...], samples: Mapping[str, NDArray[np.float64]]) -> None:
+    """Append a point's rows to their series' log; raw samples (us, [rounds, replicas]) go beside it first."""
+    series = folder / rows[0].series
+    for key, us in samples.items():
+        (series / "samples").mkdir(parents=True, exist_ok=True)
+        np.save(series / "samples" / f"{key}.npy", us)
+    SeriesLog(series).append(*rows)
