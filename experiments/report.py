@@ -1,0 +1,65 @@
+"""The report door: ``python -m experiments.report runs=results/runs/quick`` writes ``results/reports/quick/``."""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.door import Composed, open_door
+
+if TYPE_CHECKING:
+    from experiments.telling.tell import Told
+
+MODULE = "experiments.report"
+
+
+def report(configs: Sequence[Composed], command: str) -> int:
+    """Write the report each config asks for and print its summary; 0 on success.
+
+    ``command`` is the line that reproduces it. Raises ValueError or FileNotFoundError, with nothing written.
+    """
+    for config in configs:
+        _report(config.values, command)
+    return 0
+
+
+def main() -> None:
+    """Console entry point."""
+    # the door adds arguments of its own, so the line to repeat is taken down before it opens
+    command = shlex.join(["python", "-m", MODULE, *map(_as_typed, sys.argv[1:])])
+    open_door("report", lambda configs: report(configs, command))
+
+
+def _report(values: Mapping[str, Any], command: str) -> None:
+    if not values["runs"]:
+        raise ValueError("runs must name the folder of a run, e.g. runs=results/runs/quick; got nothing")
+    # pandas, matplotlib and jinja2 are only needed from here on, and `--help` is not to wait for them
+    from experiments.telling.rule import Rule
+    from experiments.telling.tell import tell
+
+    runs = Path(str(values["runs"]))
+    out = Path(str(values["out"])) if values["out"] else Path("results", "reports", runs.resolve().name)
+    _say(_closing(tell(runs, out, Rule.parse(values["report"]), command)))
+
+
+def _as_typed(argument: str) -> str:
+    """An argument as text even where the locale's encoding could not decode it (LC_ALL=C)."""
+    return os.fsencode(argument).decode("utf-8", errors="replace")
+
+
+def _closing(told: "Told") -> str:
+    warnings = [f"warning: {w}" for w in told.warnings]
+    figures = [f"figure: {path} (and .svg)" for path in told.figures]
+    return "\n".join([told.summary, "", *warnings, f"report: {told.page}", *figures])
+
+
+def _say(text: str) -> None:
+    """Print whatever the terminal can show: a device's name must not end a report in an encoding error."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, errors="replace").decode(encoding))
+
+
+if __name__ == "__main__":
+    main()

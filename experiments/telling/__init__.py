@@ -1,0 +1,1 @@
+"""Records to figures and a decision record: pandas and seaborn, never torch."""

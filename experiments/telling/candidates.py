@@ -1,0 +1,162 @@
+"""Who competes at a setting's decision point, and who does not and why."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.telling.frame import distinct, family_order, records
+from experiments.telling.rule import Rule
+from experiments.telling.setting import Setting
+from experiments.telling.words import latency
+from variants.contract.tokens import format_tokens
+
+ENOUGH = 2  # a comparison takes two
+
+
+@dataclass(frozen=True)
+class Share:
+    """The highest share of its roofline that a variant reaches in a scope, and the row that reaches it."""
+
+    scope: str
+    fraction: float
+    key: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A variant's ok row at the decision point: us per layer with its interval, and cache bytes of the whole batch.
+
+    ``said`` are its time and key in words; ``best`` the highest shares of the roofline that the variant's rows of this
+    setting and temperature reach, for the kernel alone and for the scope that decides.
+    """
+
+    variant: str
+    key: str
+    us: float
+    low: float | None
+    high: float | None
+    bytes: int | None
+    said: str
+    best: tuple[Share, ...]
+
+    @property
+    def size(self) -> float:
+        """Bytes for ranking; unknown ranks last."""
+        return math.inf if self.bytes is None else self.bytes
+
+    @property
+    def row(self) -> str:
+        """The row it rests on."""
+        return f"row {self.key}"
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A variant that does not compete, why, and its row's status (null if it has no row at the point)."""
+
+    variant: str
+    why: str
+    status: str | None
+
+
+Rows = list[dict[str, Any]]
+
+
+def scope_rows(setting: Setting, scope: str) -> Rows:
+    """The setting's rows of a scope, as plain mappings."""
+    return records(setting.rows[setting.rows["scope"] == scope])
+
+
+def decision_context(rows: Rows, rule: Rule) -> int | None:
+    """The rule's context; else the largest at which two variants can be compared, else the largest with a value."""
+    if rule.context is not None:
+        return rule.context
+    by_context: dict[int, Rows] = {}
+    for row in rows:
+        if row["context"] is not None:
+            by_context.setdefault(row["context"], []).append(row)
+    known = {c: len(_same_temperature(members)[1]) for c, members in by_context.items()}
+    for enough in (ENOUGH, 1, 0):
+        contexts = [c for c, candidates in known.items() if candidates >= enough]
+        if contexts:
+            return max(contexts)
+    return None
+
+
+def at_point(rows: Rows, kernel_rows: Rows, context: int | None) -> tuple[str | None, list[Candidate]]:
+    """The temperature compared and the candidates in it: cold or warm, whichever has more (cold if equally many).
+
+    A warm time against a cold one would be a comparison of caches, so the two are never put side by side.
+    ``rows`` are of the scope that decides, ``kernel_rows`` of ``attend``.
+    """
+    temperature, chosen = _same_temperature([r for r in rows if r["context"] == context])
+    best = _best([*kernel_rows, *rows], temperature)
+    return temperature, [_candidate(row, best) for row in chosen]
+
+
+def absent(
+    rows: Rows, rule: Rule, context: int | None, found: Sequence[Candidate], known: Sequence[str]
+) -> list[Absent]:
+    """Every variant ``known`` to the report or expected by the rule that is not among ``found``."""
+    competing = {c.variant for c in found}
+    missing = sorted((v for v in known if v not in competing), key=family_order)
+    attentions = {v.split(" (")[0] for v in known}
+    never = [v for v in rule.expected if v not in attentions]
+    return [
+        *(_absence(v, [r for r in rows if r["label"] == v], context) for v in missing),
+        *(Absent(v, "never run: the records hold no row of it", None) for v in never),
+    ]
+
+
+def _same_temperature(rows: Rows) -> tuple[str | None, Rows]:
+    groups: dict[str | None, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        if row["status"] == "ok":
+            groups.setdefault(row["temperature"], {})[row["label"]] = row  # a repeat comes later in the table
+    if not groups:
+        return None, []
+    temperature = max(groups, key=lambda t: (len(groups[t]), t == "cold", t == "warm"))
+    return temperature, sorted(groups[temperature].values(), key=lambda r: family_order(r["label"]))
+
+
+def _best(rows: Rows, temperature: str | None) -> dict[tuple[str, str], Share]:
+    """The highest share per variant and scope; a warm row is no evidence beside cold ones, its roof being another."""
+    best: dict[tuple[str, str], Share] = {}
+    for row in rows:
+        place, share = (row["label"], row["scope"]), row["roofline_fraction"]
+        believed = row["status"] == "ok" and row["temperature"] == temperature and share is not None
+        if believed and (place not in best or share > best[place].fraction):
+            best[place] = Share(row["scope"], share, row["key"])
+    return best
+
+
+def _candidate(row: dict[str, Any], best: Mapping[tuple[str, str], Share]) -> Candidate:
+    low, high = row["latency_us_ci_low"], row["latency_us_ci_high"]
+    known = low is not None and high is not None
+    rounds = f" in {row['rounds']} rounds" if row["rounds"] is not None else ""
+    said = f"p50 {latency(row, ' us')}{rounds}, row {row['key']}"
+    return Candidate(
+        row["label"],
+        row["key"],
+        row["latency_us_p50"],
+        low if known else None,
+        high if known else None,
+        row["cache_bytes"],
+        said,
+        tuple(share for (label, _), share in sorted(best.items()) if label == row["label"]),
+    )
+
+
+def _absence(variant: str, rows: Sequence[dict[str, Any]], context: int | None) -> Absent:
+    here = [r for r in rows if r["context"] in (context, None)]  # a config that could not be built fails everywhere
+    failed = [r for r in here if r["status"] != "ok"]
+    if failed:
+        row = failed[-1]
+        return Absent(variant, f"{row['status']}, {row['reason']} (row {row['key']})", row["status"])
+    if here:
+        other = here[-1]
+        return Absent(variant, f"is {other['temperature'] or 'of no stated temperature'} (row {other['key']})", "ok")
+    others = distinct(r["context"] for r in rows if r["status"] == "ok")
+    elsewhere = f"; it has ok rows at {', '.join(map(format_tokens, others))}" if others else ""
+    return Absent(variant, f"not run at this point{elsewhere}" if rows else "no row in this setting", None)

@@ -1,0 +1,26 @@
+"""Decode latency over context, kernel and whole step side by side."""
+
+from pathlib import Path
+
+from experiments.telling.figures.canvas import Drawn, save
+from experiments.telling.figures.curve import Curve
+from experiments.telling.figures.panels import SCOPES, over_context
+from experiments.telling.figures.style import Style
+from experiments.telling.setting import Setting
+from experiments.telling.words import number
+from variants.contract.tokens import format_tokens
+
+HEADING = "Decode latency over context"
+
+
+def draw(setting: Setting, styles: dict[str, Style], folder: Path, stem: str) -> Drawn:
+    """Save the figure; us per layer and decode step, p50 with its confidence interval."""
+    panels = over_context(HEADING, setting, styles, "latency_us_p50", "latency per layer (µs, p50)")
+    save(panels.figure, folder, stem)
+    ends = "; ".join(f"{scope}: {_ends(found)}" for scope, found in zip(SCOPES, panels.curves, strict=True))
+    return Drawn(stem, HEADING, f"{HEADING}, log-log, {setting.title}. Last points: {ends}.", panels.remarks)
+
+
+def _ends(found: list[Curve]) -> str:
+    said = [f"{c.name} {number(c.last[1])} us at {format_tokens(c.last[0])}" for c in found if c.last]
+    return ", ".join(said) or "none"

@@ -1,0 +1,67 @@
+"""One colour, marker and dash per variant, the same in every figure of a report."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+# Contrast on white is 3:1 or more for each (WCAG 1.4.11); the first four are told apart with any colour blindness.
+COLOURS = ("#0173b2", "#029e73", "#d55e00", "#cc78bc", "#7a4f1d", "#4b3f8f", "#6e6e6e", "#9a7d00")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+DASHES = ("", "5 2", "1.5 1.5", "6 2 1.5 2")  # points on and off; "" is solid
+
+INK = "#222222"
+MUTED = "#5f5f5f"
+GRID = "#dddddd"
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a variant looks: ``colour`` as #rrggbb, a matplotlib ``marker``, and ``dash`` as points on and off."""
+
+    colour: str
+    marker: str
+    dash: str
+
+    @property
+    def linestyle(self) -> Literal["-"] | tuple[int, tuple[float, ...]]:
+        """The dash as matplotlib takes it."""
+        return (0, tuple(float(n) for n in self.dash.split())) if self.dash else "-"
+
+
+KNOWN = {
+    name: Style(colour, marker, dash)
+    for name, colour, marker, dash in zip(("mha", "gqa", "mqa", "mla"), COLOURS, MARKERS, DASHES, strict=False)
+}
+_ALL = tuple(Style(c, m, d) for d, m, c in product(DASHES, MARKERS, COLOURS))
+
+
+def styles(labels: Iterable[str]) -> dict[str, Style]:
+    """A distinct style for each variant's label.
+
+    ``mha gqa mqa mla`` always look the same; a form of one of them (``mla (absorbed)``) keeps its colour; any other
+    name starts from a slot that only its name decides, so that it looks the same in the next report too.
+    Raises ValueError if there are more labels than styles.
+    """
+    given = sorted(set(labels))
+    if len(given) > len(_ALL):
+        raise ValueError(f"at most {len(_ALL)} variants can be told apart in a figure; got {len(given)}")
+    chosen = {label: KNOWN[label] for label in given if label in KNOWN}
+    taken = set(KNOWN.values())
+    for label in given:
+        if label not in chosen:
+            chosen[label] = next(s for s in _preferred(label, taken) if s not in taken)
+            taken.add(chosen[label])
+    return chosen
+
+
+def _preferred(label: str, taken: set[Style]) -> list[Style]:
+    """All styles, best first: the family's colour, then a colour and marker that no other label has."""
+    start = int(hashlib.sha256(label.encode()).hexdigest(), 16) % len(_ALL)
+    turned = [*_ALL[start:], *_ALL[:start]]
+    family = KNOWN.get(label.split(" (")[0])
+    seen = {(s.colour, s.marker) for s in taken}
+    return sorted(
+        turned, key=lambda s: (family is not None and s.colour != family.colour, (s.colour, s.marker) in seen)
+    )

@@ -1,0 +1,62 @@
+"""The stated rule by which an outcome is computed; its numbers live in ``conf/report/``."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from variants.contract.tokens import parse_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Feasible -> fastest beyond noise -> fewest cache bytes among ties, at one point of each setting.
+
+    ``scope`` is what is timed; ``batch`` and ``context`` (tokens) are the decision point. A null batch decides at each
+    batch, a null context at the largest at which two variants have an ok row. Times tie when their confidence intervals
+    overlap or their ratio is at most ``tie_ratio``. A variant whose best row is below ``kernel_limited_below`` of its
+    roofline is called kernel-limited. Ratios are told against ``baseline``. ``expected`` variants are missed by name if
+    they have no row. Raises ValueError naming the field.
+    """
+
+    scope: str
+    batch: int | None
+    context: int | None
+    tie_ratio: float
+    kernel_limited_below: float
+    baseline: str
+    expected: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("attend", "step"):
+            raise ValueError(f"report.scope must be attend or step; got {self.scope!r}")
+        if not self.tie_ratio >= 1:
+            raise ValueError(f"report.tie_ratio must be >= 1 (1 = only the intervals decide); got {self.tie_ratio!r}")
+        if not 0 <= self.kernel_limited_below <= 1:
+            raise ValueError(f"report.kernel_limited_below must be from 0 to 1; got {self.kernel_limited_below!r}")
+
+    @staticmethod
+    def parse(raw: Mapping[str, Any]) -> "Rule":
+        """Build from a config mapping; sizes may be written ``8k``. ValueError names an unknown or missing field."""
+        known = [f.name for f in fields(Rule)]
+        wrong = sorted({*raw} ^ {*known})
+        if wrong:
+            raise ValueError(f"report must have exactly the fields {', '.join(known)}; check {wrong[0]!r}")
+        return Rule(
+            scope=str(raw["scope"]),
+            batch=_size("batch", raw["batch"]),
+            context=_size("context", raw["context"]),
+            tie_ratio=_number("tie_ratio", raw["tie_ratio"]),
+            kernel_limited_below=_number("kernel_limited_below", raw["kernel_limited_below"]),
+            baseline=str(raw["baseline"]),
+            expected=tuple(str(name) for name in raw["expected"] or ()),
+        )
+
+
+def _size(name: str, value: object) -> int | None:
+    return None if value is None else parse_tokens(value, f"report.{name}")
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"report.{name} must be a number; got {value!r}")
+    return float(value)

@@ -1,0 +1,57 @@
+"""From a folder of records to a folder with a report: the whole wing in one call."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.record import Loaded, load
+from experiments.telling.decision import decide_all
+from experiments.telling.folder import FIGURES, PAGE, report_folder
+from experiments.telling.frame import tidy
+from experiments.telling.page import Facts, render
+from experiments.telling.plots import draw_all
+from experiments.telling.rule import Rule
+from experiments.telling.setting import settings
+from experiments.telling.summary import summary_table
+
+FIRST = "run `python -m experiments.run study=quick` first"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a report came to: its page, its figures, and the summary to print."""
+
+    page: Path
+    figures: tuple[Path, ...]
+    summary: str
+    warnings: tuple[str, ...]
+
+
+def tell(runs: Path, out: Path, rule: Rule, command: str) -> Told:
+    """Read the records below ``runs`` and write the report into ``out``, replacing an earlier one.
+
+    Raises FileNotFoundError or ValueError, before anything is written, if there are no readable records, the rule asks
+    for a batch that was not run, or ``out`` holds something else than a report.
+    """
+    told = tidy(_loaded(runs), runs)
+    pages = settings(told.table)
+    decisions = decide_all(pages, rule)
+    with report_folder(out) as folder:
+        figures = draw_all(pages, folder / FIGURES)
+        facts = Facts(told, pages, decisions, figures, rule, command)
+        # a path that the locale could not decode holds surrogates, which UTF-8 has no bytes for
+        (folder / PAGE).write_text(render(facts), encoding="utf-8", errors="replace", newline="\n")
+    saved = tuple(out / FIGURES / f"{drawn.stem}.png" for page in figures for drawn in page)
+    return Told(out / PAGE, saved, summary_table(decisions), told.warnings)
+
+
+def _loaded(runs: Path) -> Loaded:
+    if not runs.is_dir():
+        raise FileNotFoundError(f"runs must be the folder of a run; there is no folder {runs}: {FIRST}")
+    try:
+        loaded = load(runs)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"runs must have records.jsonl files below it; {runs} has none: {FIRST}") from None
+    if not loaded.rows:
+        first = f"; the first: {loaded.warnings[0]}" if loaded.warnings else ""
+        raise ValueError(f"runs must hold at least one readable record; {runs} has none{first}")
+    return loaded
