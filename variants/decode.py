@@ -60,7 +60,7 @@ def plan_step(
     unpack = None
     if unpacked is not None:
         policy = Contiguous()
-        view = _scratch(unpacked, cache, policy, length)
+        view = _scratch(attention, unpacked, cache, policy, length)
         unpack = _unpacker(attention, cache.view, view, length)
     geometry = (unpacked or attention.spec).geometry()
     request = Request(geometry, view.layout, policy, view.lengths.device.type, attention.dtype, queries, ragged)
@@ -99,11 +99,10 @@ class Decoder:
         return step(x, position)
 
 
-def _scratch(unpacked: Spec, cache: KVCache, policy: StoragePolicy, length: int) -> CacheView:
-    """Room for decompressed keys and values; shares the cache's lengths, so that both always agree."""
-    dtype = next(s.dtype for s in cache.view.layout.streams)
+def _scratch(attention: Attention, unpacked: Spec, cache: KVCache, policy: StoragePolicy, length: int) -> CacheView:
+    """Room for decompressed keys and values, as the weights make them; lengths are the cache's own."""
     batch = len(cache.view.lengths)
-    room = policy.allocate(unpacked.layout(dtype), batch, length, cache.view.lengths.device).view
+    room = policy.allocate(unpacked.layout(attention.dtype), batch, length, cache.view.lengths.device).view
     return CacheView(room.layout, room.slabs, cache.view.lengths)
 
 

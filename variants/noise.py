@@ -4,6 +4,7 @@ Zeros, constants and never-written pages are faster to read than real data (comp
 power), so nothing is ever timed on them.
 """
 
+import math
 from functools import lru_cache
 
 import torch
@@ -18,7 +19,7 @@ def noise_(tensor: Tensor, seed: int, start: int = 0, std: float = 1.0) -> Tenso
     ``start`` shifts the noise, so that neighbours filled with different starts differ.
     """
     block = _block(tensor.device, seed)
-    step = max(1, BLOCK // 2 // max(1, tensor[0].numel()))
+    step = max(1, BLOCK // 2 // max(1, math.prod(tensor.shape[1:])))
     offset = start % (BLOCK // 2)
     for first in range(0, len(tensor), step):
         chunk = tensor[first : first + step]

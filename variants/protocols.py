@@ -76,7 +76,10 @@ class Spec(Protocol):
 class Attention(Protocol):
     """One attention layer, without a cache of its own."""
 
-    spec: Spec
+    @property
+    def spec(self) -> Spec:
+        """The numbers it was built from."""
+        ...
 
     @property
     def dtype(self) -> Dtype:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 from variants.contract.geometry import AttentionGeometry, one_run
-from variants.contract.layout import CacheLayout, Window
+from variants.contract.layout import All, CacheLayout
 from variants.protocols import Attended, Plan, Request
 from variants.view import CacheView
 
@@ -41,7 +41,7 @@ class Sdpa:
             "ragged batches: it reads [:length] of every sequence alike": request.ragged,
             f"storage {request.storage.kind}: it needs one run of slots per sequence": request.storage.kind
             != "contiguous",
-            "windowed streams": any(isinstance(s.keep, Window) for s in read),
+            "windowed or compressed streams": not all(isinstance(s.keep, All) for s in read),
             "streams of codes": any(s.quant or not s.dtype.is_float for s in read),
             "keys or values that are not one strided view (it would have to copy)": not _one_view(layout, geometry),
             f"a cache dtype other than the queries' {request.dtype.value}": any(s.dtype != request.dtype for s in read),

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Protocol
 
 ROW_ALIGNMENT = 16  # bytes: one 128-bit load
@@ -270,6 +271,10 @@ class CacheLayout:
 
     def slabs(self) -> tuple[Slab, ...]:
         """The rows as they lie in memory, each padded to 16 bytes so that every row can be loaded in full vectors."""
+        return self._slabs
+
+    @cached_property  # every view of a cache asks for them, also within a timed step
+    def _slabs(self) -> tuple[Slab, ...]:
         grouped = {name for group in self.rows for name in group}
         alone = ((s.name,) for s in self.streams if s.name not in grouped)
         groups = sorted((*self.rows, *alone), key=lambda g: [s.name for s in self.streams].index(g[0]))
@@ -294,3 +299,9 @@ def check_count(name: str, value: object) -> None:
     """Raise ValueError naming ``name`` unless ``value`` is a whole number >= 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a whole number >= 1; got {value!r}")
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise ValueError naming ``name`` unless ``value`` is a finite number > 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a number > 0; got {value!r}")

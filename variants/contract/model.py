@@ -1,11 +1,10 @@
 """The shape of a model as far as its attention layers go, under Hugging Face's field names."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from variants.contract.layout import check_count
+from variants.contract.layout import check_count, check_number
 from variants.contract.rotary import Rotary, check_fields, parse_scaling
 
 
@@ -45,9 +44,12 @@ class ModelShape:
             if getattr(self, name) is not None:
                 check_count(f"model.{name}", getattr(self, name))
         for name in _NUMBERS:
-            _check_number(f"model.{name}", getattr(self, name))
+            check_number(f"model.{name}", getattr(self, name))
+        for name in _FLAGS:
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"model.{name} must be true or false; got {getattr(self, name)!r}")
         if self.query_pre_attn_scalar is not None:
-            _check_number("model.query_pre_attn_scalar", self.query_pre_attn_scalar)
+            check_number("model.query_pre_attn_scalar", self.query_pre_attn_scalar)
         if self.head_dim is None and self.qk_nope_head_dim is None and self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 "head_dim must be given where num_attention_heads does not divide hidden_size; "
@@ -89,8 +91,4 @@ _OPTIONAL_COUNTS = (
     "v_head_dim",
 )
 _NUMBERS = ("rms_norm_eps", "rope_theta", "partial_rotary_factor")
-
-
-def _check_number(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a number > 0; got {value!r}")
+_FLAGS = ("attention_bias", "qk_norm")

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
+from variants.contract.layout import check_number
+
 STYLES = ("none", "half", "interleaved")
 
 
@@ -128,6 +130,8 @@ def parse_scaling(raw: Mapping[str, Any] | None) -> Yarn | Llama3 | None:
     """A Hugging Face ``rope_scaling`` mapping as data; ValueError names an unsupported type or a wrong field."""
     if not raw:
         return None
+    if not isinstance(raw, Mapping):
+        raise ValueError(f"rope_scaling must be a mapping with a type, or null; got {raw!r}")
     rest = {name: value for name, value in raw.items() if name not in ("rope_type", "type")}
     kind = raw.get("rope_type", raw.get("type"))
     classes: dict[str, type[Yarn] | type[Llama3]] = {"yarn": Yarn, "llama3": Llama3}
@@ -136,6 +140,9 @@ def parse_scaling(raw: Mapping[str, Any] | None) -> Yarn | Llama3 | None:
     if kind not in classes:
         raise ValueError(f"rope_scaling type must be one of default, {', '.join(classes)}; got {kind!r}")
     check_fields(classes[kind], rest, f"rope_scaling of type {kind}")
+    for name, value in rest.items():
+        if value or not name.startswith("mscale"):  # null or 0 there means none
+            check_number(f"rope_scaling.{name}", value)
     return classes[kind](**rest)
 
 

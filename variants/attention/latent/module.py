@@ -114,7 +114,7 @@ class LatentAttention(nn.Module):
             self.kv_b_proj(latent.to(self.kv_b_proj.weight.dtype)), "b t (h w) -> b t h w", h=spec.num_q_heads
         )
         nope, value = both.split([spec.qk_nope_head_dim, spec.v_head_dim], dim=-1)
-        shared = rope.unsqueeze(2).expand(-1, -1, spec.num_q_heads, -1)
+        shared = rope.to(nope.dtype).unsqueeze(2).expand(-1, -1, spec.num_q_heads, -1)
         return torch.cat([nope, shared], dim=-1), value
 
     def _up(self) -> tuple[Tensor, Tensor]:

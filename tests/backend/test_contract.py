@@ -1,0 +1,235 @@
+"""Every backend, on every (attention, storage): refuse with reasons, or match float64 within what rounding explains.
+
+The budget comes from the data: the same mathematics with every intermediate rounded to the cache's dtype, against
+float64 of the same numbers, times a small factor. Unused slots hold NaN throughout.
+"""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.builders import (
+    BACKENDS,
+    DTYPES,
+    SPECS,
+    STORAGES,
+    allocate,
+    attend,
+    dense_geometry,
+    dense_layout,
+    each_backend,
+    each_spec,
+    each_storage,
+    fill,
+    kv_rows,
+    latent,
+    normal,
+    planned,
+    random_entries,
+    request,
+    textbook,
+)
+from variants.contract.geometry import AttentionGeometry, Span
+from variants.contract.layout import CacheLayout, Dtype, Quant, Stream, Window
+from variants.contract.rotary import Rotary
+
+SPARE = 5  # poisoned slots behind the longest sequence
+LENGTHS_AND_QUERIES = ((1, 1), (2, 1), (3, 3), (63, 3), (65, 1), (65, 3), (1000, 1))
+FACTOR = 4
+each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.value)
+
+
+def dense(kv_heads, group, d_qk, d_v):
+    return lambda dtype: (
+        dense_layout(kv_heads, d_qk, d_v, dtype),
+        dense_geometry(kv_heads * group, kv_heads, d_qk, d_v),
+    )
+
+
+def absorbed(heads):
+    spec = latent(heads, 512, 128, 64, 128, rotary=Rotary("interleaved", 64))
+    return lambda dtype: (spec.layout(dtype), spec.geometry())
+
+
+SHAPES = {
+    **{f"{g} x {w}": dense(2, g, w, w) for g, w in itertools.product((1, 3, 8, 32), (64, 80, 128))},
+    **{f"{g} x 192/128": dense(2, g, 192, 128) for g in (1, 3, 8, 32)},
+    **{f"{g} x 576/512": absorbed(g) for g in (1, 3, 8, 32)},
+}
+each_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+
+
+def rounded(q, entries, geometry, lengths):
+    """The textbook with scores, weights and output rounded to q's dtype: an honest low-precision implementation."""
+    o = []
+    for b, length in enumerate(lengths):
+        k, v = (kv_rows(entries, spans, geometry, b)[:length] for spans in (geometry.key, geometry.value))
+        of_group = q[b].unflatten(1, (geometry.num_kv_heads, -1))
+        scores = torch.einsum("qghk,tgk->ghqt", of_group, k) * geometry.scale
+        future = torch.arange(length) > torch.arange(length - q.shape[1], length)[:, None]
+        weights = scores.masked_fill(future, -torch.inf).softmax(dim=-1)
+        o.append(torch.einsum("ghqt,tgv->qghv", weights, v).flatten(1, 2))
+    return torch.stack(o)
+
+
+def check(backend, geometry, cache, entries, q, lengths):
+    """Output and log-sum-exp against float64, within the budget."""
+    o, lse = backend.plan(geometry, cache.view, max(lengths), q.shape[1]).attend(q)
+    exact, exact_lse = textbook(q, entries, geometry, lengths)
+    assert (o.shape, o.dtype) == (exact.shape, q.dtype)
+    accumulated = torch.finfo(torch.promote_types(q.dtype, torch.float32)).eps
+    rounding = (rounded(q, entries, geometry, lengths).double() - exact).abs().max()
+    budget = FACTOR * rounding + (2 * torch.finfo(q.dtype).eps + 64 * accumulated) * exact.abs().max()
+    assert float((o.double() - exact).abs().max()) <= float(budget)
+    if lse is not None:
+        assert float((lse.double() - exact_lse).abs().max()) <= 16 * accumulated * (1 + float(exact_lse.abs().max()))
+
+
+@each_backend
+@each_storage
+@each_shape
+@each_dtype
+def test_refuse_or_match_float64(backend, storage, shape, dtype):
+    layout, geometry = shape(dtype)
+    for length, queries in LENGTHS_AND_QUERIES:
+        reasons = backend.refuses(request(geometry, layout, storage, queries=queries))
+        if reasons:
+            assert_reasons(reasons)
+            pytest.skip("; ".join(reasons))
+        entries = random_entries(layout, 2, length + SPARE, seed=length)
+        cache = fill(allocate(layout, 2, length + SPARE, storage), entries, [length] * 2)
+        q = normal(2, queries, geometry.num_q_heads, geometry.d_qk, seed=3, dtype=DTYPES[dtype])
+        check(backend, geometry, cache, entries, q, [length] * 2)
+
+
+@each_backend
+@each_storage
+@each_spec
+@each_dtype
+@pytest.mark.parametrize("lengths", [[7, 7], [3, 9]], ids=["even", "ragged"])
+def test_every_attention_refuses_or_matches(backend, storage, spec, dtype, lengths):
+    """What backends read of each attention: after decompression where the form has one."""
+    read = spec.unpacked() or spec
+    layout, geometry = read.layout(dtype), read.geometry()
+    for queries in (1, 3):
+        reasons = backend.refuses(request(geometry, layout, storage, queries=queries, ragged=lengths[0] != lengths[1]))
+        if reasons:
+            assert_reasons(reasons)
+            pytest.skip("; ".join(reasons))
+        entries = random_entries(layout, 2, 9 + SPARE)
+        cache = fill(allocate(layout, 2, 9 + SPARE, storage), entries, lengths)
+        q = normal(2, queries, geometry.num_q_heads, geometry.d_qk, seed=3, dtype=DTYPES[dtype])
+        check(backend, geometry, cache, entries, q, lengths)
+
+
+def assert_reasons(reasons):
+    assert isinstance(reasons, list)
+    assert reasons
+    assert all(isinstance(reason, str) and reason.strip() for reason in reasons)
+    assert len(set(reasons)) == len(reasons)
+
+
+def odd_points():
+    """Layouts no attention has yet; a backend must say what it makes of them, not raise."""
+    codes = Stream("key", 1, 16, Dtype.INT8, quant=Quant("scale", 16))
+    fp8 = Stream("key", 1, 16, Dtype.FP8_E4M3, quant=Quant("scale", 16))
+    scale, value = Stream("scale", 1, 1, Dtype.F32), Stream("value", 1, 16, Dtype.BF16)
+    tied, rope = Stream("tied", 2, 16, Dtype.BF16), Stream("rope", 1, 8, Dtype.BF16)
+    window = Window(4)
+    plain = dense_geometry(4, 1, 16, 16)
+    gta = AttentionGeometry(4, 2, (Span("tied", 0, 8), Span("rope", 0, 8)), (Span("tied", 0, 16),), 1.0)
+    return {
+        "int8": (CacheLayout((codes, scale, value)), plain),
+        "fp8": (CacheLayout((fp8, scale, value)), plain),
+        "window": (CacheLayout(tuple(Stream(n, 1, 16, Dtype.BF16, window) for n in ("key", "value"))), plain),
+        "tied": (CacheLayout((tied, rope)), gta),
+        "mixed": (CacheLayout((Stream("key", 1, 16, Dtype.F32), value)), plain),
+    }
+
+
+@each_backend
+@each_storage
+@pytest.mark.parametrize("name", odd_points())
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "cuda", "meta"])
+def test_refusing_never_raises(backend, storage, name, ragged, device):
+    layout, geometry = odd_points()[name]
+    for dtype in Dtype:
+        point = replace(request(geometry, layout, storage, dtype=dtype, queries=2, ragged=ragged), device=device)
+        reasons = backend.refuses(point)
+        assert isinstance(reasons, list)
+        if reasons:
+            assert_reasons(reasons)
+        assert backend.refuses(point) == reasons
+
+
+@pytest.mark.parametrize("name", ["window", "tied", "mixed"])
+@each_backend
+def test_odd_points_refuse_or_match(backend, name):
+    layout, geometry = odd_points()[name]
+    reasons = backend.refuses(request(geometry, layout, dtype=Dtype.BF16))
+    if reasons:  # not the first stream's dtype, which attend() would ask for
+        pytest.skip("; ".join(reasons))
+    entries = random_entries(layout, 2, 11)
+    cache = fill(allocate(layout, 2, 11), entries, [9, 9])
+    q = normal(2, 1, 4, geometry.d_qk, dtype=torch.bfloat16)
+    window = 4 if name == "window" else None
+    exact, _ = textbook(q, entries, geometry, [9, 9], window)
+    o, _ = backend.plan(geometry, cache.view, 9).attend(q)
+    torch.testing.assert_close(o.double(), exact, rtol=1e-2, atol=1e-2)
+
+
+def test_the_oracle_refuses_nothing_of_ours():
+    eager = BACKENDS["eager"]
+    for spec, storage, dtype in itertools.product(SPECS.values(), STORAGES.values(), DTYPES):
+        read = spec.unpacked() or spec
+        assert eager.refuses(request(read.geometry(), read.layout(dtype), storage, queries=3, ragged=True)) == []
+
+
+def test_sdpa_does_all_four_variants_on_even_batches():
+    """The list of skips above must never grow silently."""
+    for spec, dtype in itertools.product(SPECS.values(), DTYPES):
+        read = spec.unpacked() or spec
+        assert BACKENDS["sdpa"].refuses(request(read.geometry(), read.layout(dtype), queries=3)) == []
+
+
+@each_backend
+def test_rows_of_a_batch_do_not_mix(backend):
+    """Each sequence's output equals its own alone; a batch of equal sequences would hide a mix-up."""
+    layout, geometry = dense_layout(2, 64, 64, Dtype.F32), dense_geometry(6, 2, 64, 64)
+    entries = random_entries(layout, 3, 20)
+    q = normal(3, 2, 6, 64, dtype=torch.float32)
+    together, _ = attend(backend, geometry, fill(allocate(layout, 3, 24), entries, [20] * 3), q)
+    for b in range(3):
+        one = {name: e[b : b + 1] for name, e in entries.items()}
+        alone, _ = attend(backend, geometry, fill(allocate(layout, 1, 24), one, [20]), q[b : b + 1])
+        torch.testing.assert_close(together[b : b + 1], alone, rtol=0, atol=2e-6)
+
+
+@each_backend
+def test_attending_leaves_the_cache_alone(backend):
+    layout, geometry = dense_layout(2, 64, 64, Dtype.BF16), dense_geometry(6, 2, 64, 64)
+    cache = fill(allocate(layout, 2, 24), random_entries(layout, 2, 20), [20, 20])
+    held = [slab.clone() for slab in cache.view.slabs]
+    q = normal(2, 1, 6, 64, dtype=torch.bfloat16)
+    given = q.clone()
+    plan = planned(backend, geometry, cache, 20)
+    first, again = plan.attend(q)[0], plan.attend(q)[0]
+    assert torch.equal(first, again)
+    assert torch.equal(q, given)
+    assert all(torch.equal(a, b) for a, b in zip(held, cache.view.slabs, strict=True))
+
+
+@each_backend
+def test_a_plan_sees_tokens_written_later(backend):
+    """The plan is made on the view, before the newest entry is written; the slot is read when attending."""
+    layout, geometry = dense_layout(2, 64, 64, Dtype.F64), dense_geometry(6, 2, 64, 64)
+    entries = random_entries(layout, 2, 8)
+    cache = fill(allocate(layout, 2, 8), entries, [7, 7])
+    plan = planned(backend, geometry, cache, 8)
+    cache.write({name: e[:, 7:] for name, e in entries.items()}, torch.tensor([[7], [7]]))
+    q = normal(2, 1, 6, 64)
+    o, _ = plan.attend(q)
+    torch.testing.assert_close(o, textbook(q, entries, geometry, [8, 8])[0], rtol=0, atol=1e-12)

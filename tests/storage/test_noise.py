@@ -1,0 +1,44 @@
+"""Noise that fills caches and weights: normal, repeatable, and different wherever it starts."""
+
+import pytest
+import torch
+
+from variants.noise import BLOCK, noise_
+
+
+@pytest.mark.parametrize("shape", [(100_000,), (700, 300), (3, BLOCK // 4), (40, 50, 60)])
+@pytest.mark.parametrize("std", [1.0, 0.25])
+def test_every_element_is_normal_noise(shape, std):
+    x = noise_(torch.full(shape, torch.nan), seed=1, start=12_345, std=std)
+    assert x.isfinite().all()
+    assert x.std().item() == pytest.approx(std, rel=0.02)
+    assert abs(x.mean().item()) < 0.02 * std
+    assert (x == x.flatten()[0]).sum() < 10
+
+
+def test_seed_and_start_decide():
+    def draw(seed, start):
+        return noise_(torch.empty(64, 16), seed, start)
+
+    assert torch.equal(draw(1, 0), draw(1, 0))
+    assert not torch.equal(draw(1, 0), draw(2, 0))
+    assert not torch.equal(draw(1, 0), draw(1, 4099))
+
+
+def test_neighbouring_rows_differ_beyond_a_block():
+    x = noise_(torch.empty(BLOCK // 64 + 3, 64), seed=1)
+    assert not torch.equal(x[0], x[1])
+    assert x[-1].std() > 0.5
+
+
+def test_strided_tensors_are_filled_in_place():
+    whole = torch.full((6, 4, 8), torch.nan)
+    view = whole[:, 1]
+    assert noise_(view, seed=1) is view
+    assert whole[:, 1].isfinite().all()
+    assert whole[:, [0, 2, 3]].isnan().all()
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0,)])
+def test_nothing_to_fill(shape):
+    assert noise_(torch.empty(shape), seed=1).shape == shape
