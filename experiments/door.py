@@ -3,27 +3,31 @@
 import os
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_automatic_config_search_path, get_args_parser
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 CONF = Path(__file__).parent / "conf"
 LAUNCHERS = ("rounds", "basic")
 SETTABLE = ("mode", "sweeper.params", "run.dir", "sweep.dir", "sweep.subdir")  # all that may be changed under hydra.*
-DERIVED = ("runtime", "overrides", "job.name", "job.override_dirname", "job.config_name", "job.num", "job.id")
+DERIVED = ("runtime", "job.name", "job.override_dirname", "job.config_name", "job.num", "job.id")
 BAD_INPUT = 2
 
 
@@ -51,7 +55,7 @@ def open_door(config_name: str, task: Task) -> NoReturn:
         with tempfile.TemporaryDirectory() as scratch:
             _keep_sweep_files_out(Path(scratch))
             hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(outcome.run)()
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError, ValueError, OSError) as error:
         outcome.error = error
     if outcome.error is not None:
         print(f"error: {_one_line(outcome.error)}", file=sys.stderr)
@@ -90,7 +94,10 @@ def _plain(config: DictConfig, node: Any) -> Composed:
 
 def _keep_sweep_files_out(scratch: Path) -> None:
     """Hydra writes a multirun.yaml before it has looked at the sweep; nothing of ours is to be half-written."""
-    overrides = get_args_parser().parse_args().overrides
+    arguments = _arguments()
+    if arguments.shell_completion or arguments.help or arguments.hydra_help or arguments.info:
+        return
+    overrides = arguments.overrides
     if not any("hydra.sweep.dir=" in override for override in overrides):
         beside = sys.argv.index(overrides[0]) if overrides else len(sys.argv)  # argparse wants overrides in one run
         sys.argv.insert(beside, f"hydra.sweep.dir={scratch}")
@@ -102,11 +109,12 @@ def _refuse_code(config_name: str) -> None:
     Hydra instantiates callbacks, sweepers and logging handlers named in a config. So the config is composed here first,
     with nothing instantiated, and its ``hydra`` node is compared with the one we ship.
     """
-    arguments = get_args_parser().parse_args()
+    arguments = _arguments()
     if arguments.experimental_rerun or arguments.config_path or arguments.config_name:
         raise ValueError("--experimental-rerun, --config-path and --config-name are not supported; use --config-dir")
-    if arguments.help or arguments.hydra_help or arguments.shell_completion:
-        return
+    nothing_set = not (arguments.overrides or arguments.config_dir)
+    if arguments.shell_completion or ((arguments.help or arguments.hydra_help) and nothing_set):
+        return  # else help is checked like a run: Hydra configures logging for it too
     search_path = create_automatic_config_search_path(None, None, str(CONF))
     plain = _hydra_node(search_path, config_name, [])
     if arguments.config_dir:
@@ -120,8 +128,10 @@ def _refuse_code(config_name: str) -> None:
         plain = _hydra_node(
             create_automatic_config_search_path(None, None, str(CONF)), config_name, [f"hydra/launcher={launcher}"]
         )
-    swept = [key for key in asked["sweeper"]["params"] or {} if "hydra" in key]
-    changed = [*_changes(plain, asked), *swept, *_swept_keys(arguments.overrides)]
+    ours = launcher == "rounds" and not arguments.config_dir  # our launcher acts on no job's hydra node: save the time
+    jobs = [] if ours else _jobs(search_path, arguments.overrides, asked["sweeper"]["params"] or {})
+    nodes = (asked, *(_hydra_node(search_path, config_name, job, RunMode.RUN) for job in jobs))
+    changed = [name for node in nodes for name in _changes(plain, node)]
     if changed:
         raise ValueError(
             f"{changed[0]} may not be set: what is under hydra can run code; "
@@ -129,16 +139,47 @@ def _refuse_code(config_name: str) -> None:
         )
 
 
-def _hydra_node(search_path: ConfigSearchPath, config_name: str, overrides: list[str]) -> dict[str, Any]:
-    """The composed ``hydra`` node as plain data; nothing in it is instantiated."""
+def _arguments() -> Namespace:
+    """What stands on the command line; ValueError, not a page of usage, if argparse does not understand it."""
+
+    def refuse(message: str) -> NoReturn:
+        raise ValueError(f"{message} (flags stand before or after all overrides; see --help)")
+
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    return parser.parse_args()
+
+
+def _hydra_node(
+    search_path: ConfigSearchPath, config_name: str, overrides: list[str], mode: RunMode = RunMode.MULTIRUN
+) -> dict[str, Any]:
+    """The composed ``hydra`` node as plain data; nothing in it is instantiated.
+
+    Raises ValueError if ``hydra.overrides`` holds more than ``overrides``: Hydra composes the jobs of a sweep from it.
+    """
     GlobalHydra.instance().clear()
     try:
         composer = Hydra.create_main_hydra2(task_name="door", config_search_path=search_path)
-        config = composer.compose_config(config_name, overrides, RunMode.MULTIRUN, with_log_configuration=False)
+        config = composer.compose_config(config_name, overrides, mode, with_log_configuration=False)
         node: Any = OmegaConf.to_container(config.hydra, resolve=False)
-        return dict(node)
     finally:
         GlobalHydra.instance().clear()
+    heard = node.pop("overrides")
+    if sorted([*heard["hydra"], *heard["task"]]) != sorted(overrides):
+        raise ValueError("hydra.overrides may not be set: what is under hydra can run code")
+    return dict(node)
+
+
+def _jobs(search_path: ConfigSearchPath, overrides: list[str], params: dict[str, Any]) -> list[list[str]]:
+    """Overrides of every job of a sweep: a swept yaml can set ``hydra`` too, and the main config does not show that."""
+    parser = OverridesParser.create(ConfigLoaderImpl(search_path))
+    parsed = parser.parse_overrides(overrides)
+    if not params and not any(o.is_sweep_override() for o in parsed):
+        return []
+    own = [str(o.input_line) for o in parsed if o.is_hydra_override()]
+    swept = [f"{key}={value}" for key, value in params.items()]
+    swept += [str(o.input_line) for o in parsed if not o.is_hydra_override()]
+    return [[*own, *job] for job in BasicSweeper.split_arguments(parser.parse_overrides(swept), None)[0]]
 
 
 def _changes(plain: Any, asked: Any, path: str = "") -> list[str]:
@@ -153,13 +194,10 @@ def _changes(plain: Any, asked: Any, path: str = "") -> list[str]:
     return [name for names in found for name in names]
 
 
-def _swept_keys(overrides: list[str]) -> list[str]:
-    """Sweeps over ``hydra.*``: composed per job only, so the comparison above cannot see them."""
-    parsed = OverridesParser.create().parse_overrides(overrides)
-    return [o.key_or_group for o in parsed if o.is_sweep_override() and o.key_or_group.split(".")[0] == "hydra"]
-
-
 def _one_line(error: Exception) -> str:
     """The message without line breaks and without Hydra's list of search paths, which says nothing to a user."""
-    text = str(error).split("Config search path:")[0]
-    return " ".join(text.split()) or type(error).__name__
+    text = " ".join(str(error).split("Config search path:")[0].split()) or type(error).__name__
+    key, _, value = error.override.partition("=") if isinstance(error, OverrideParseException) else ("", "", "")
+    if value:
+        text += f" (special characters need quotes: '{key}=\"{value}\"')"
+    return text

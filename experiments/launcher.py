@@ -87,7 +87,7 @@ class _Run:
 
 
 def _common_folder(configs: Sequence[Composed]) -> Path:
-    folders = {run_folder(str(c.values["results"]), str(c.values["name"])) for c in configs}
+    folders = {run_folder(c.values["results"], c.values["name"]) for c in configs}
     if len(folders) != 1:
         raise ValueError(
             f"one run writes one folder: name and results cannot be swept; got {sorted(map(str, folders))}"

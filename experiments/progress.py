@@ -18,7 +18,7 @@ class Progress:
     """One overall bar over all points of a run; rows that are not ok are said at once."""
 
     def __init__(self, total: int) -> None:
-        self._console = Console(stderr=True)
+        self._console = Console(stderr=True, emoji=False)  # a reason is text, whatever is in it
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -53,7 +53,11 @@ class Progress:
                 self._plain(f"  {where}: {row.latency_us_p50:.0f} us")
             else:
                 self._console.print(
-                    f"  {where}: {row.status}: {row.reason}", style="yellow", markup=False, highlight=False
+                    f"  {where}: {row.status}: {row.reason}",
+                    style="yellow",
+                    markup=False,
+                    highlight=False,
+                    soft_wrap=True,
                 )
         self._bar.advance(self._task)
 

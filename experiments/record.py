@@ -24,9 +24,22 @@ STATUSES = (
     "quarantined",
 )
 CLEAN = ("ok", "refused", "too_large")  # a run with only these exits 0
-TIMED = ("ok", "quarantined")  # only these carry latencies
+TIMED = ("ok", "quarantined")  # only these carry what a clock gave
 SCOPES = ("attend", "step", "prefill", "recompute")
 RECORDS = "records.jsonl"
+_CLOCKED = (
+    "latency_us_p50",
+    "latency_us_p10",
+    "latency_us_p90",
+    "latency_us_ci_low",
+    "latency_us_ci_high",
+    "samples",
+    "rounds",
+    "first_call_us",
+    "bandwidth_gbps",
+    "tflops",
+    "roofline_fraction",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +125,12 @@ class Measurement:
         _one_of("scope", self.scope, SCOPES)
         _one_of("origin", self.origin, ("measured", "predicted"))
         _one_of("temperature", self.temperature, ("cold", "warm", None))
-        timed = self.latency_us_p50 is not None
-        if timed != (self.status in TIMED):
-            raise ValueError(f"status {self.status} {'cannot' if timed else 'must'} carry latency_us_p50")
-        if (self.status == "ok") == (self.reason is not None):
+        clocked = [name for name in _CLOCKED if getattr(self, name) is not None]
+        if self.status in TIMED and self.latency_us_p50 is None:
+            raise ValueError(f"status {self.status} must carry latency_us_p50")
+        if self.status not in TIMED and clocked:
+            raise ValueError(f"status {self.status} cannot carry {', '.join(clocked)}")
+        if (self.status == "ok") != (self.reason is None) or self.reason == "":
             raise ValueError(f"status {self.status} {'has no' if self.status == 'ok' else 'needs a'} reason")
         if self.latency_us_p50 is not None and self.latency_us_p50 <= 0:
             raise ValueError(f"latency_us_p50 must be > 0; got {self.latency_us_p50}")

@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from experiments.record import Measurement, SeriesLog
 
 
-def run_folder(results: str, name: str) -> Path:
-    """``<results>/runs/<name>``; ValueError if the name is not the name of one folder."""
-    if not re.fullmatch(r"[\w][\w.-]*", name):
-        raise ValueError(f"name must be letters, digits, '.', '_' and '-', starting with none of '.-'; got {name!r}")
-    return Path(results) / "runs" / name
+def run_folder(results: object, name: object) -> Path:
+    """``<results>/runs/<name>``; ValueError if the name is not the name of one folder, or either is null."""
+    if results is None or name is None or not re.fullmatch(r"[\w][\w.-]*", str(name)):
+        raise ValueError(
+            "name must be letters, digits, '.', '_' and '-', starting with none of '.-', and results a folder; "
+            f"got name={name!r}, results={results!r}"
+        )
+    return Path(str(results)) / "runs" / str(name)
 
 
 @contextmanager
@@ -44,6 +47,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 def store(folder: Path, rows: tuple[Measurement, ...], samples: Mapping[str, NDArray[np.float64]]) -> None:
     """Append a point's rows to their series' log; raw samples (us, [rounds, replicas]) go beside it first."""
+    if not rows:
+        return
     series = folder / rows[0].series
     for key, us in samples.items():
         (series / "samples").mkdir(parents=True, exist_ok=True)

@@ -34,6 +34,15 @@ class Ceilings:
     resident_gbps: float
     resident_kernel: str
 
+    def at(self, temperature: str) -> float:
+        """GB/s that a row of this temperature is held against."""
+        return self.cold_gbps if temperature == "cold" else self.resident_gbps
+
+    def best_of(self, other: "Ceilings") -> "Ceilings":
+        """The higher of two measurements, each side with its kernel."""
+        cold = max((c.cold_gbps, c.cold_kernel) for c in (self, other))
+        return Ceilings(*cold, *max((c.resident_gbps, c.resident_kernel) for c in (self, other)))
+
 
 class Sweep:
     """A buffer whose reading pushes everything else out of the caches."""

@@ -12,6 +12,7 @@ from experiments.measuring.device import Device
 from experiments.measuring.series import Series
 from variants.backend.eager import Eager
 from variants.contract.cost import Point
+from variants.contract.layout import CacheLayout
 from variants.decode import Step, plan_step
 from variants.noise import noise_
 from variants.protocols import Attention, KVCache
@@ -34,33 +35,48 @@ class Replica:
     plan_us: float
 
 
-def memory_needed(series: Series, point: Point) -> dict[str, int]:
+def replica_bytes(series: Series, point: Point) -> dict[str, int]:
     """Bytes that one replica of a point takes, part by part; counted, not allocated."""
-    policy, spec = series.policy, series.spec
-    unpacked = spec.unpacked()
-    read = (unpacked or spec).layout(series.workload.kv_dtype)
-    one_in_float32 = 4 * sum(s.heads * s.width for s in read.streams) * point.context
+    policy, spec, read = series.policy, series.spec, read_layout(series)
+    unpacks = spec.unpacked() is not None
     parts = {
         "cache": policy.allocated_bytes(spec.layout(series.workload.kv_dtype), point.batch, point.context),
         "block table": policy.table_bytes(point.batch, point.context),
-        "decompressed keys and values": policy.allocated_bytes(read, point.batch, point.context) if unpacked else 0,
+        "decompressed keys and values": policy.allocated_bytes(read, point.batch, point.context) if unpacks else 0,
         "weights": point.dtype.bytes(spec.weight_elements),
-        "one sequence in float32 for the oracle": one_in_float32,
     }
     return {name: size for name, size in parts.items() if size}
 
 
+def oracle_bytes(series: Series, point: Point) -> int:
+    """Bytes of one sequence's keys and values in float32, which the check against eager needs for a moment."""
+    return 4 * sum(s.heads * s.width for s in read_layout(series).streams) * point.context
+
+
+def read_layout(series: Series) -> CacheLayout:
+    """What the backend reads: the cache, or what it is decompressed to, which is as the weights make it."""
+    unpacked = series.spec.unpacked()
+    if unpacked is None:
+        return series.spec.layout(series.workload.kv_dtype)
+    return unpacked.layout(series.workload.dtype)
+
+
 def prepare(series: Series, point: Point, device: Device) -> list[Replica]:
     """As many replicas as asked for and as memory holds, at least one."""
-    each = sum(memory_needed(series, point).values())
+    each = sum(replica_bytes(series, point).values())
     room = min(REPLICA_BYTES, device.free_memory() // REPLICA_SHARE)
     count = max(1, min(series.timer.replicas, room // each))
     return [_replica(series, point, device, number) for number in range(count)]
 
 
 def relative_error(replica: Replica) -> float:
-    """Norm of (backend - eager) over norm of eager, same view and queries, worst sequence; inf if not finite."""
+    """Norm of (backend - eager) over norm of eager, same view and queries, worst sequence.
+
+    Infinite if something is not finite, or if the output has not a row for every query.
+    """
     o, _ = replica.planned.attend(replica.query)
+    if o.shape != (*replica.query.shape[:-1], replica.planned.geometry.d_v):
+        return math.inf
     return max(_sequence_error(replica, o, row) for row in range(len(o)))
 
 

@@ -10,7 +10,6 @@ from experiments.measuring.series import Labels, Series
 from experiments.measuring.statistics import Summary
 from experiments.record import Measurement, point_key
 from variants.contract.cost import Floor, Point, Work, attend_work, cache_bytes, step_work
-from variants.contract.layout import Sharding
 
 
 def _now() -> str:
@@ -47,7 +46,7 @@ def unbuildable_row(labels: Labels, raw: Mapping[str, Any], reason: str) -> Meas
         kind=labels.kind,
         storage=labels.storage,
         backend=labels.backend,
-        model=labels.model,
+        model=str(raw["model"].get("name", labels.model)),
         scope="step",
         dtype=str(workload["dtype"]),
         kv_dtype=str(workload["kv_dtype"] or workload["dtype"]),
@@ -55,6 +54,7 @@ def unbuildable_row(labels: Labels, raw: Mapping[str, Any], reason: str) -> Meas
         context=None,
         queries=None,
         seed=None,
+        tp=labels.tp if type(labels.tp) is int else 1,
         command=labels.command,
         started_at=_now(),
         status="error",
@@ -109,7 +109,7 @@ def _identity_columns(where: Where, scope: str, temperature: str) -> dict[str, A
     here = {"scope": scope, "temperature": temperature, "batch": point.batch, "context": point.context}
     return {
         **here,
-        "key": point_key({**series.identity(), **here, "threads": where.threads}),
+        "key": point_key({**series.identity(), **here, "device": _device_kind(where), "threads": where.threads}),
         "study": labels.study,
         "series": series.name,
         "attention": labels.attention,
@@ -124,7 +124,7 @@ def _identity_columns(where: Where, scope: str, temperature: str) -> dict[str, A
         "kv_dtype": workload.kv_dtype.value,
         "queries": point.queries,
         "tp": labels.tp,
-        "tp_mode": _tp_mode(series),
+        "tp_mode": series.tp_mode,
         "seed": workload.seed,
         "threads": where.threads,
     }
@@ -161,9 +161,5 @@ def _machine_columns(where: Where) -> dict[str, Any]:
     }
 
 
-def _tp_mode(series: Series) -> str | None:
-    if series.labels.tp == 1:
-        return None
-    streams = series.spec.layout(series.workload.kv_dtype).streams
-    replicated = all(s.sharding is Sharding.REPLICATED for s in streams)
-    return "replicated" if replicated else "sharded"
+def _device_kind(where: Where) -> str:
+    return where.device.kind if where.device else where.series.device

@@ -9,11 +9,14 @@ from functools import partial
 from typing import Any
 
 from experiments.measuring.workload import Workload
+from variants.contract.layout import Dtype, check_count
 from variants.contract.model import ModelShape
 from variants.contract.plugin import find
 from variants.protocols import Backend, Spec, StoragePolicy
 
 TIMERS = ("auto", "wall", "events", "graph")
+DEVICES = ("auto", "cpu", "cuda")
+GROUPS = ("attention", "storage", "backend", "model", "workload", "timer", "device")
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,14 @@ class Labels:
 
 @dataclass(frozen=True)
 class Series:
-    """Everything that is fixed while contexts and batches vary. ``spec`` is one rank's."""
+    """Everything that is fixed while contexts and batches vary. ``spec`` is one rank's.
+
+    ``tp_mode``: whether the ranks' caches add up to the whole one (``sharded``) or hold entries several times.
+    """
 
     labels: Labels
     spec: Spec
+    tp_mode: str | None
     model: ModelShape
     policy: StoragePolicy
     backend: Backend
@@ -101,7 +108,13 @@ class Series:
 
 
 def parse_labels(raw: Mapping[str, Any], choices: Mapping[str, Any], command: str) -> Labels:
-    """Names of a composed config. ``choices`` are the yaml chosen per group: the attention is called as its file is."""
+    """Names of a composed config. ``choices`` are the yaml chosen per group: the attention is called as its file is.
+
+    Raises ValueError if a group is missing altogether.
+    """
+    missing = [group for group in GROUPS if not isinstance(raw.get(group), Mapping)]
+    if missing:
+        raise ValueError(f"config needs the group {missing[0]}, e.g. {missing[0]}=NAME; got {raw.get(missing[0])!r}")
     return Labels(
         study=choices.get("study"),
         attention=str(choices["attention"]),
@@ -119,31 +132,44 @@ def parse_series(raw: Mapping[str, Any], labels: Labels) -> Series:
     """Build the frozen series of a composed config; ValueError in one line for anything that cannot exist."""
     model = ModelShape.parse(raw["model"])
     workload = Workload.parse(raw["workload"])
-    spec = _spec(raw["attention"], model, raw["tp"])
+    check_count("tp", raw["tp"])
+    whole: Spec = _plugin("attention", raw["attention"], lambda kind: partial(kind.from_model, model))
+    spec = whole if raw["tp"] == 1 else whole.shard(raw["tp"])
     spec.layout(workload.kv_dtype).slabs()  # a cache that cannot exist is a bad config, not a failed measurement
     return Series(
         labels=labels,
         spec=spec,
+        tp_mode=_tp_mode(whole, spec, raw["tp"], workload.kv_dtype),
         model=model,
         policy=_plugin("storage", raw["storage"]),
         backend=_plugin("backend", raw["backend"]),
         workload=workload,
-        timer=TimerChoice(**raw["timer"]),
-        device=str(raw["device"]["kind"]),
+        timer=_make("timer", TimerChoice, raw["timer"]),
+        device=_device(raw["device"]),
     )
 
 
-def _spec(raw: Mapping[str, Any], model: ModelShape, tp: int) -> Spec:
-    """The spec that a yaml names, in a model's place, of one rank."""
-    spec: Spec = _plugin("attention", raw, lambda kind: partial(kind.from_model, model))
-    return spec if tp == 1 else spec.shard(tp)
+def _tp_mode(whole: Spec, rank: Spec, tp: int, dtype: Dtype) -> str | None:
+    if tp == 1:
+        return None
+    adds_up = tp * rank.layout(dtype).bytes_per_token == whole.layout(dtype).bytes_per_token
+    return "sharded" if adds_up else "replicated"
 
 
 def _plugin(group: str, raw: Mapping[str, Any], constructor: Callable[[Any], Any] = lambda kind: kind) -> Any:
     """Build what a yaml names from the options it gives; ValueError for a kind or an option that does not exist."""
     options = dict(raw)
-    make = constructor(find(group, options.pop("kind", None)))
+    return _make(group, constructor(find(group, options.pop("kind", None))), options)
+
+
+def _make(group: str, constructor: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     try:
-        return make(**options)
+        return constructor(**options)
     except TypeError as error:
         raise ValueError(f"{group}: {str(error).split('() ')[-1]}") from None
+
+
+def _device(raw: Mapping[str, Any]) -> str:
+    if set(raw) != {"kind"} or raw["kind"] not in DEVICES:
+        raise ValueError(f"device.kind must be one of {', '.join(DEVICES)}; got {dict(raw)}")
+    return str(raw["kind"])

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -64,11 +65,12 @@ class EventTimer:
 class GraphTimer:
     """CUDA events around the replay of the call's captured graph: kernels back to back, no launch overhead.
 
-    A call is captured the first time it is seen, outside any window, on a side stream after one plain run.
+    A call is captured the first time it is seen, outside any window, on a side stream after one plain run. Its graph
+    lives as long as the call does: the caches of a measured point must not outlive it.
     """
 
     events: EventTimer = field(default_factory=EventTimer)
-    graphs: dict[Call, torch.cuda.CUDAGraph] = field(default_factory=dict)
+    graphs: WeakKeyDictionary[Call, torch.cuda.CUDAGraph] = field(default_factory=WeakKeyDictionary)
     name: str = field(default="graph", init=False)
 
     def time(self, call: Call) -> float:

@@ -9,6 +9,7 @@ from variants.contract.tokens import parse_tokens
 
 SCOPES = ("attend", "step")
 TEMPERATURES = ("cold", "warm")
+_OPTIONS = ("batch", "context", "queries", "dtype", "kv_dtype", "seed", "scopes", "temperature")
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Workload:
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "Workload":
         """From a config mapping; ValueError names the field, what is accepted and what was given."""
+        if set(raw) != set(_OPTIONS):
+            raise ValueError(f"workload needs the options {', '.join(_OPTIONS)}; got {', '.join(map(str, raw))}")
         dtype = Dtype.parse(raw["dtype"])
         kv_dtype = dtype if raw["kv_dtype"] is None else Dtype.parse(raw["kv_dtype"])
         queries = parse_tokens(raw["queries"], "workload.queries")
@@ -40,17 +43,27 @@ class Workload:
             dtype=dtype,
             kv_dtype=kv_dtype,
             seed=_whole(raw["seed"], "workload.seed"),
-            scopes=tuple(_one_of("workload.scopes", scope, SCOPES) for scope in raw["scopes"]),
+            scopes=_scopes(raw["scopes"]),
             temperature=_one_of("workload.temperature", raw["temperature"], TEMPERATURES),
         )
 
 
 def _each(value: object, name: str) -> tuple[int, ...]:
     """One count or a list of them, in the order given, doubled ones once."""
+    return tuple(dict.fromkeys(parse_tokens(v, name) for v in _listed(value, name)))
+
+
+def _scopes(value: object) -> tuple[str, ...]:
+    """One scope or a list of them, in the order given, doubled ones once."""
+    name = "workload.scopes"
+    return tuple(dict.fromkeys(_one_of(name, scope, SCOPES) for scope in _listed(value, name)))
+
+
+def _listed(value: object, name: str) -> Sequence[object]:
     values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     if not values:
-        raise ValueError(f"{name} must hold at least one count; got an empty list")
-    return tuple(dict.fromkeys(parse_tokens(v, name) for v in values))
+        raise ValueError(f"{name} must not be empty; got {value!r}")
+    return values
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:

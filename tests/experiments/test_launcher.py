@@ -1,0 +1,227 @@
+"""All series of a run: what lands where, what a failure leaves behind, and the exit code."""
+
+import copy
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from experiments import launcher
+from experiments.launcher import INTERRUPTED, UNCLEAN, launch
+from experiments.measuring import measure as measuring
+from experiments.measuring import prepare as preparing
+from experiments.measuring.bench import Benches
+from experiments.measuring.measure import Measured, measure
+from experiments.measuring.series import Series
+from experiments.record import STATUSES, load
+from experiments.runfolder import locked
+from tests.experiments.builders import TINY, OneBench, composed, device, rows_of, series
+
+EIGHT: dict[str, Any] = {**TINY, "name": "eight", "hidden_size": 128, "num_attention_heads": 8}
+
+
+@pytest.fixture(autouse=True)
+def pretended_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(measuring, "find_device", lambda kind: None if kind == "cuda" else device())
+    monkeypatch.setattr(launcher, "Benches", OneBench)
+
+
+def test_a_run_stores_rows_and_samples_by_series(tmp_path: Path) -> None:
+    code = launch([composed("gqa"), composed("mla", batch=2)], "the command")
+    assert code == 0
+    run = tmp_path / "results" / "runs" / "test"
+    folders = sorted(p.name for p in run.iterdir() if p.is_dir())
+    assert [name.rsplit("-", 1)[0] for name in folders] == [
+        "gqa-contiguous-sdpa-tiny-fp32-tp1",
+        "mla-contiguous-sdpa-tiny-fp32-tp1",
+    ]
+    rows = load(run).rows
+    assert Counter(r.attention for r in rows) == {"gqa": 4, "mla": 4}
+    for row in rows:
+        assert (row.status, row.command) == ("ok", "the command")
+        assert row.series in folders
+        us = np.load(run / row.series / "samples" / f"{row.key}.npy", allow_pickle=False)
+        assert us.shape == (row.rounds, 2)
+        assert np.median(us) == row.latency_us_p50
+    assert len(list(run.rglob("*.npy"))) == 8
+    assert load(run).warnings == ()
+
+
+def test_d01_one_config_that_cannot_be_built_is_a_row_and_the_others_run(capfd: pytest.CaptureFixture[str]) -> None:
+    configs = [composed("gqa", model=EIGHT, options={"num_kv_heads": n}, scopes=["step"]) for n in (2, 3, 4)]
+    assert launch(configs, "") == UNCLEAN == 3
+    rows = load(Path("results")).rows
+    assert Counter(r.status for r in rows) == {"ok": 4, "error": 1}
+    assert {r.num_kv_heads for r in rows if r.status == "ok"} == {2, 4}
+    (bad,) = (r for r in rows if r.status == "error")
+    assert bad.reason == "num_kv_heads must be at least 1 and divide num_q_heads; got num_q_heads=8, num_kv_heads=3"
+    assert bad.latency_us_p50 is None
+    assert (bad.model, bad.attention) == ("eight", "gqa")
+    said = capfd.readouterr().err
+    assert said.index("num_kv_heads=3") < said.rindex("gqa-contiguous-sdpa")  # before the next series starts
+    assert "rows: 4 ok, 1 error; in results/runs/test" in said
+
+
+def test_d01_memory_that_runs_out_in_one_series_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = preparing.prepare
+
+    def prepare(made: Series, *args: Any) -> Any:
+        if made.labels.attention == "mha":
+            raise MemoryError("no more")
+        return real(made, *args)
+
+    monkeypatch.setattr(measuring, "prepare", prepare)
+    assert launch([composed(a, scopes=["step"], context=16) for a in ("gqa", "mha", "mqa")], "") == 3
+    assert Counter((r.attention, r.status, r.reason) for r in load(Path("results")).rows) == {
+        ("gqa", "ok", None): 1,
+        ("mha", "oom", "out of memory: no more"): 1,
+        ("mqa", "ok", None): 1,
+    }
+
+
+def test_if_nothing_can_be_built_nothing_is_written(tmp_path: Path) -> None:
+    configs = [composed("gqa", options={"num_kv_heads": 3}), composed("gqa", context="12q")]
+    with pytest.raises(ValueError, match="got num_q_heads=4, num_kv_heads=3"):
+        launch(configs, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("bad", [{"name": "../x"}, {"name": None}, {"results": None}, {"tp": "x"}, {"context": 0}])
+def test_a_single_bad_config_writes_nothing(tmp_path: Path, bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must"):
+        launch([composed(**bad)], "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["name", "results"])
+def test_one_run_writes_one_folder(tmp_path: Path, what: str) -> None:
+    swept: list[dict[str, Any]] = [{what: "a"}, {what: "b"}]
+    with pytest.raises(ValueError, match="one run writes one folder: name and results cannot be swept; got .*a.*b"):
+        launch([composed(**s) for s in swept], "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_use_is_left_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "runs" / "test"
+    with locked(folder):
+        with pytest.raises(ValueError, match=r"another run \(pid \d+\); wait for it or choose a folder with name="):
+            launch([composed()], "")
+        assert [p.name for p in folder.iterdir()] == [".lock"]
+    assert launch([composed(scopes=["attend"], context=16)], "") == 0
+
+
+# exit codes
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_the_exit_code_says_whether_all_rows_are_clean(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (ok,) = rows_of(series(context=16, scopes=["attend"]), monkeypatch)
+    changed = {**ok.columns(), "status": status, "reason": None if status == "ok" else "x"}
+    if status not in ("ok", "quarantined"):
+        clocked = ("latency_", "bandwidth", "tflops", "roofline", "first_call")
+        changed |= {name: None for name in changed if name.startswith(clocked)} | {"samples": None, "rounds": None}
+    monkeypatch.setattr(launcher, "measure", lambda made, benches: iter([Measured((type(ok)(**changed), ok), {})]))
+    assert launch([composed()], "") == (0 if status in ("ok", "refused", "too_large") else 3)
+    assert [r.status for r in load(Path("results")).rows] == [status, "ok"]
+
+
+def test_refused_and_too_large_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "find_device", lambda kind: None if kind == "cuda" else device(free=100))
+    assert launch([composed(device="cuda"), composed()], "") == 0
+    assert Counter(r.status for r in load(Path("results")).rows) == {"refused": 4, "too_large": 4}
+    assert not list(Path("results").rglob("*.npy"))
+
+
+# interrupted
+
+
+def stop_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the point after ``count`` others of the run is measured."""
+    done = iter(range(100))
+
+    def interrupted(made: Series, benches: Benches) -> Iterator[Measured]:
+        for measured in measure(made, benches):
+            if next(done) == count:
+                raise KeyboardInterrupt
+            yield measured
+        if next(done) == count:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(launcher, "measure", interrupted)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_an_interrupted_run_keeps_what_it_has(
+    count: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stop_after(count, monkeypatch)
+    assert launch([composed("gqa"), composed("mla")], "") == INTERRUPTED == 130
+    rows = [(r.attention, r.context, r.scope, r.status) for r in load(Path("results")).rows]
+    kept = [("gqa", 16, "attend", "ok"), ("gqa", 16, "step", "ok")] if count else []
+    stopped = 64 if count else 16
+    assert rows == [*kept, ("gqa", stopped, "attend", "interrupted"), ("gqa", stopped, "step", "interrupted")]
+    assert "2 interrupted" in capfd.readouterr().err
+    with locked(Path("results/runs/test")):  # free again
+        pass
+
+
+def test_stopped_after_the_last_point_of_a_series_no_point_is_called_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop_after(2, monkeypatch)
+    assert launch([composed("gqa")], "") == 130
+    assert Counter(r.status for r in load(Path("results")).rows) == {"ok": 4}
+
+
+def test_threads_are_as_before_after_a_run() -> None:
+    before = torch.get_num_threads()
+    launch([composed(timer={"threads": 1}, context=16)], "")
+    assert torch.get_num_threads() == before
+
+
+# progress
+
+
+def test_without_a_terminal_there_are_plain_lines_and_no_control_codes(capfd: pytest.CaptureFixture[str]) -> None:
+    reason = "sdpa cannot do a cache dtype other than the queries' fp32"
+    launch([composed("gqa", scopes=["step"]), composed("mla", scopes=["step"], kv_dtype="fp16")], "")
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert "\x1b" not in said.err
+    lines = said.err.splitlines()
+    assert len(lines) == 7
+    assert lines[0].startswith("gqa-contiguous-sdpa-tiny-fp32-tp1-")
+    assert lines[1].startswith("  gqa step 16: ")
+    assert lines[1].endswith(" us")
+    assert lines[3].startswith("mla-contiguous-sdpa-tiny-fp32-tp1-")
+    assert lines[4:6] == [f"  mla step {n}: refused: {reason}" for n in (16, 64)]  # not folded at 80 columns
+    assert lines[6] == "rows: 2 ok, 2 refused; in results/runs/test"
+
+
+def test_markup_in_a_reason_is_text(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object) -> None:
+        raise RuntimeError("[bold]shape [2, 3][/bold] :smile:")
+
+    monkeypatch.setattr(measuring, "prepare", fail)
+    assert launch([composed(context=16)], "") == 3
+    assert "error: RuntimeError: [bold]shape [2, 3][/bold] :smile:" in capfd.readouterr().err
+
+
+def test_a_second_run_of_the_same_settings_adds_rows() -> None:
+    for _ in range(2):
+        assert launch([composed(context=16, scopes=["step"])], "") == 0
+    rows = load(Path("results")).rows
+    assert len(rows) == 2
+    assert rows[0].key == rows[1].key
+
+
+def test_composed_configs_are_not_changed() -> None:
+    config = composed(context=16)
+    before = copy.deepcopy(config)
+    launch([config], "")
+    assert config == before

@@ -1,0 +1,361 @@
+"""``python -m experiments.run`` as a user types it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from experiments import launcher
+from experiments.measuring import measure as measuring
+from experiments.record import Measurement, load
+from experiments.run import main
+from tests.builders import ROOT
+from tests.experiments.builders import Answer, OneBench, Street, device, shell
+
+SMALL = ("model=smollm2_135m", "device=cpu", "timer.rounds=2", "timer.replicas=2")
+SMALL_CACHE = """
+import experiments.measuring.device as device
+device._last_level_cache = lambda: 2**20  # five times this machine's own may be gigabytes
+from experiments.run import main
+main()
+"""
+
+
+@pytest.fixture
+def street(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Street:
+    """A folder of its own on a pretended machine whose ceilings are known."""
+    monkeypatch.setattr(measuring, "find_device", lambda kind: None if kind == "cuda" else device())
+    monkeypatch.setattr(launcher, "Benches", OneBench)
+    return Street(tmp_path, monkeypatch, capfd)
+
+
+def run(street: Street, *arguments: str) -> tuple[Measurement, ...]:
+    """Rows of a run that must succeed."""
+    answer = street.knock(main, *with_small(*arguments))
+    assert answer.code == 0, answer
+    return load(street.folder / "results").rows
+
+
+def with_small(*arguments: str) -> tuple[str, ...]:
+    """The arguments for a small model; argparse wants all overrides in one run, after or before the flags."""
+    return (*arguments, *SMALL) if arguments and arguments[0].startswith("-") else (*SMALL, *arguments)
+
+
+# what works
+
+
+def test_one_series(street: Street) -> None:
+    rows = run(street, "attention=mla", "backend=sdpa", "workload.context=[64,128]")
+    assert [(r.attention, r.backend, r.context, r.scope, r.status) for r in rows] == [
+        ("mla", "sdpa", c, s, "ok") for c in (64, 128) for s in ("attend", "step")
+    ]
+    assert {(r.study, r.model, r.dtype) for r in rows} == {(None, "SmolLM2-135M", "bf16")}
+    assert [p for p in street.files() if p.count("/") < 3] == ["results", "results/runs", "results/runs/adhoc"]
+
+
+def test_a_sweep(street: Street) -> None:
+    rows = run(street, "-m", "attention=mha,gqa,mqa,mla", "workload.context=[16]", "workload.scopes=[step]")
+    assert [(r.attention, r.context) for r in sorted(rows, key=lambda r: r.attention)] == [
+        (a, 16) for a in ("gqa", "mha", "mla", "mqa")
+    ]
+    assert len({r.series for r in rows}) == 4
+    assert not [p for p in street.files() if p.endswith(".yaml")]  # nor any other file of Hydra's
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("attention=glob(*)", "workload.context=16", "workload.scopes=step", "-m"),
+        ("-m", "attention=choice(mla,mha,gqa,mqa)", "workload.context=16", "workload.scopes=step"),
+    ],
+)
+def test_other_ways_to_sweep(street: Street, arguments: tuple[str, ...]) -> None:
+    rows = run(street, *arguments)
+    assert Counter(r.attention for r in rows) == {"gqa": 1, "mha": 1, "mla": 1, "mqa": 1}
+
+
+@pytest.mark.parametrize("hydra_launcher", [(), ("hydra/launcher=basic",), ("hydra/launcher=rounds",)])
+def test_the_quick_study_is_a_sweep_by_itself(street: Street, hydra_launcher: tuple[str, ...]) -> None:
+    """Hydra's own launcher calls the door once per job: other calls, the same rows."""
+    rows = run(street, "study=quick", "workload.context=[16,32]", *hydra_launcher)
+    assert Counter((r.attention, r.context, r.scope, r.status) for r in rows) == {
+        (a, c, s, "ok"): 1 for a in ("mha", "gqa", "mqa", "mla") for c in (16, 32) for s in ("attend", "step")
+    }
+    assert {r.study for r in rows} == {"quick"}
+    assert {p.split("/")[2] for p in street.files() if p.count("/") > 1} == {"quick"}
+    expected = ["study=quick", "'workload.context=[16,32]'", *hydra_launcher]
+    assert {r.command for r in rows} == {" ".join(["python -m experiments.run", *SMALL, *expected])}
+
+
+def test_both_launchers_give_rows_of_the_same_keys(street: Street) -> None:
+    arguments = ("-m", "attention=gqa,mla", "workload.context=16")
+    ours, basic = (
+        {
+            r.key
+            for r in run(street, *arguments, f"name={kind}", f"hydra/launcher={kind}")
+            if f"name={kind}" in str(r.command)
+        }
+        for kind in ("rounds", "basic")
+    )
+    assert len(ours) == 4
+    assert ours == basic
+
+
+def test_the_study_may_be_overridden(street: Street) -> None:
+    rows = run(street, "study=quick", "name=mine", "attention=mqa", "workload.context=16", "workload.scopes=step")
+    assert [(r.attention, r.context) for r in rows] == [("mqa", 16)]
+    assert street.files()[2].startswith("results/runs/mine")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "contexts"),
+    [
+        (("workload.context=[3,17,64]",), [[3, 17, 64]]),
+        (("-m", "workload.context=[3],[17,64]"), [[3], [17, 64]]),
+    ],
+)
+def test_d12_a_list_is_one_series_and_a_sweep_of_lists_is_several(
+    street: Street, arguments: tuple[str, ...], contexts: list[list[int]]
+) -> None:
+    rows = run(street, *arguments, "workload.scopes=step")
+    assert [r.context for r in rows] == [c for part in contexts for c in part]
+
+
+def test_d12_a_comma_without_m_is_an_error_that_says_what_to_do(street: Street) -> None:
+    said = street.knock(main, "workload.context=3,17").refusal
+    assert said.startswith("Ambiguous value for argument 'workload.context=3,17' 1. To use it as a list, use key=[")
+    assert "--multirun" in said
+    assert street.files() == []
+
+
+def test_d09_counts_on_the_command_line_and_in_a_sweep(street: Street) -> None:
+    street.monkeypatch.setattr(measuring, "find_device", lambda kind: device(free=10))
+    listed = run(street, "workload.context=[1e5,1k,131072,128k,1_000,'64']", "workload.scopes=step", "name=listed")
+    assert [r.context for r in listed] == [100_000, 1024, 131_072, 1000, 64]  # 128k is 131072, once
+    assert {r.status for r in listed} == {"too_large"}
+    swept = run(street, "-m", "workload.context=128k,1e5", "workload.scopes=step", "name=swept")
+    assert [r.context for r in swept[-2:]] == [131_072, 100_000]
+
+
+@pytest.mark.parametrize("typed", ["2.7", "-1", "nan", "0x10", "true", "''"])
+def test_d09_what_is_no_count_is_refused_by_value(street: Street, typed: str) -> None:
+    said = street.knock(main, *SMALL, f"workload.context={typed}").refusal
+    assert said.startswith("workload.context must be a whole number >= 1, optionally with k (1024) or M (1048576); got")
+    assert street.files() == []
+
+
+def test_d09_counts_and_names_in_yaml(street: Street) -> None:
+    study = street.folder / "mine" / "study"
+    study.mkdir(parents=True)
+    (study / "s.yaml").write_text(
+        "# @package _global_\nname: 'once'\nworkload: {context: [1e5, 1_000, 128k], scopes: [step]}\n"
+        "model: {name: '1e234'}\n"
+    )
+    street.monkeypatch.setattr(measuring, "find_device", lambda kind: device(free=10))
+    rows = run(street, "--config-dir", "mine", "study=s")
+    assert [r.context for r in rows] == [100_000, 1000, 131_072]
+    assert {r.model for r in rows} == {"1e234"}  # a name stays text
+
+
+def test_d01_a_bad_config_of_a_sweep_is_a_row(street: Street) -> None:
+    answer = street.knock(main, "-m", *SMALL, "attention.num_kv_heads=3,2,9", "workload.context=16", "tp=1")
+    assert answer.code == 3
+    rows = load(street.folder / "results").rows
+    assert Counter((r.num_kv_heads, r.status) for r in rows) == {(3, "ok"): 2, (9, "ok"): 2, (None, "error"): 1}
+    assert "got num_q_heads=9, num_kv_heads=2" in answer.err
+    assert "rows: 4 ok, 1 error; in results/runs/adhoc" in answer.err
+
+
+def test_results_go_where_the_command_was_typed(street: Street) -> None:
+    run(street, "workload.context=16", "workload.scopes=step")
+    assert (street.folder / "results" / "runs" / "adhoc").is_dir()
+    answer = street.knock(main, *SMALL, "workload.context=16", "workload.scopes=step", "results=../elsewhere/here")
+    assert answer.code == 0
+    assert (street.folder.parent / "elsewhere" / "here" / "runs" / "adhoc").is_dir()
+
+
+@pytest.mark.parametrize("results", ["tmp dir/a=b,c#1/конфиг", "a%b@c*d|e", "with 'quotes'"])
+def test_d07_special_characters_work_in_quotes(street: Street, results: str) -> None:
+    answer = street.knock(main, *SMALL, f'results="{results}"', "workload.context=16", "workload.scopes=step")
+    assert answer.code == 0, answer
+    assert len(load(street.folder / results).rows) == 1
+
+
+@pytest.mark.parametrize("value", ["a=b", "tmp dir/конфиг"])
+def test_d07_without_quotes_the_error_shows_them(street: Street, value: str) -> None:
+    said = street.knock(main, f"results={value}").refusal
+    assert said.endswith(f"""(special characters need quotes: 'results="{value}"')""")
+    assert street.files() == []
+
+
+# what does not
+
+
+BAD = {
+    "heads not divisible": (
+        ("attention.num_kv_heads=2",),
+        "num_kv_heads must be at least 1 and divide num_q_heads; got num_q_heads=9, num_kv_heads=2",
+    ),
+    "unknown attention": (
+        ("attention=nope",),
+        "In 'config': Could not find 'attention/nope' Available options in 'attention': gqa mha mla mqa",
+    ),
+    "unknown attention in a sweep": (
+        ("-m", "attention=mha,nope"),
+        "In 'config': Could not find 'attention/nope' Available options in 'attention': gqa mha mla mqa",
+    ),
+    "context 12q": (("workload.context=12q",), "workload.context must be a whole number >= 1"),
+    "context 0": (("workload.context=0",), "workload.context must be a whole number >= 1"),
+    "no context": (("workload.context=[]",), "workload.context must not be empty; got []"),
+    "misspelt key": (("workload.contxt=3",), "Could not override 'workload.contxt'."),
+    "misspelt key, added": (("+workload.contxt=3",), "workload needs the options batch, context"),
+    "misspelt group": (("atention=mla",), "Could not override 'atention'."),
+    "a comma without -m": (("attention=mha,gqa",), "Ambiguous value for argument 'attention=mha,gqa'"),
+    "unknown device": (("device.kind=tpu",), "device.kind must be one of auto, cpu, cuda"),
+    "tp that splits no head": (("tp=2",), "tp must be at least 1 and divide num_q_heads; got num_q_heads=9, tp=2"),
+    "tp that is no number": (("tp=two",), "tp must be a whole number >= 1; got 'two'"),
+    "a group left out": (("~backend",), "config needs the group backend"),
+    "no scopes": (("workload.scopes=[]",), "workload.scopes must not be empty"),
+    "a name that is a path": (("name=../x",), "name must be letters, digits"),
+    "an empty name": (("name=",), "name must be letters, digits"),
+    "no name": (("name=null",), "name must be letters, digits"),
+    "names swept": (("-m", "name=a,b"), "one run writes one folder: name and results cannot be swept"),
+    "a kind that is a module": (("attention.kind=os",), "attention kind must be one of grouped, latent; got 'os'"),
+    "a kind that is a path": (("attention.kind=os.path",), "attention kind must be one of grouped, latent"),
+    "an unknown interpolation": (("name='${nope}'",), "Interpolation key 'nope' not found"),
+    "a mode that does not exist": (("hydra.mode=FOO",), "Error merging override hydra.mode=FOO"),
+    "an unknown flag": (("--loud",), "unrecognized arguments: --loud (flags stand before or after all overrides"),
+    "a flag among overrides": (("a=1", "-m", "b=2"), "unrecognized arguments: b=2 (flags stand before or after all"),
+    "two modes at once": (("--multirun", "--run"), "Only one of --run, --multirun"),
+    "no such config folder": (("--config-dir", "nowhere"), "Additional config directory "),
+    "a folder that cannot be made": (("results=/proc/nowhere",), "[Errno 2] No such file or directory"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_exit_code_2_and_no_file(street: Street, case: str) -> None:
+    arguments, message = BAD[case]
+    said = street.knock(main, *with_small(*arguments)).refusal
+    assert said.startswith(message)
+    assert street.files() == []
+
+
+@pytest.mark.parametrize("text", ["a: [1", "a: b: c\n"])
+def test_a_yaml_that_is_none_is_one_line(street: Street, text: str) -> None:
+    (street.folder / "mine" / "study").mkdir(parents=True)
+    (street.folder / "mine" / "study" / "broken.yaml").write_text(text)
+    before = street.files()
+    assert street.knock(main, "--config-dir", "mine", *SMALL, "study=broken").refusal
+    assert street.files() == before
+
+
+def test_a_misspelt_workload_in_a_study_of_the_users_is_no_silent_default(street: Street) -> None:
+    (street.folder / "mine" / "study").mkdir(parents=True)
+    (street.folder / "mine" / "study" / "s.yaml").write_text("# @package _global_\nworkload: {contxt: [1k]}\n")
+    said = street.knock(main, "--config-dir", "mine", *SMALL, "study=s").refusal
+    assert said.startswith("workload needs the options")
+
+
+def test_a_folder_in_use_is_refused_before_anything_is_measured(street: Street) -> None:
+    from experiments.runfolder import locked
+
+    with locked(Path("results/runs/adhoc")):
+        before = street.files()
+        said = street.knock(main, *SMALL, "workload.context=16").refusal
+        assert said.startswith(f"results/runs/adhoc is being written by another run (pid {os.getpid()})")
+        assert "name=" in said
+        assert street.files() == before
+
+
+def test_an_error_of_ours_is_not_hidden(street: Street) -> None:
+    """What the user cannot mend is a fault of the program: it must come out with its traceback."""
+
+    def fault(*args: object) -> int:
+        raise ZeroDivisionError("ours")
+
+    street.monkeypatch.setattr(launcher, "launch", fault)
+    street.monkeypatch.setattr(sys, "argv", ["kvariants-run"])
+    street.monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        main()
+
+
+# in a process of its own
+
+
+def test_help_needs_neither_torch_nor_pandas(tmp_path: Path) -> None:
+    blocked = "import sys; sys.modules.update(dict.fromkeys(['torch', 'pandas', 'numpy', 'matplotlib', 'rich']))\n"
+    answer = shell("-c", blocked + "from experiments.run import main\nmain()", "--help", cwd=tmp_path)
+    assert (answer.code, answer.err) == (0, "")
+    for line in ("study=quick", "attention: gqa, mha, mla, mqa", "backend: eager, sdpa", "name=NAME"):
+        assert line in answer.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_name_is_told_without_torch_and_without_a_trace(tmp_path: Path) -> None:
+    blocked = "import sys; sys.modules['torch'] = None\nfrom experiments.run import main\nmain()"
+    for level in ("0", "1"):
+        answer = shell("-c", blocked, "attention=nope", cwd=tmp_path, HYDRA_FULL_ERROR=level)
+        assert answer.refusal.endswith("Available options in 'attention': gqa mha mla mqa")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tab_completion_lists_the_choices(tmp_path: Path) -> None:
+    typed = "kvariants-run attention="
+    answer = shell(
+        *("-m", "experiments.run", "-sc", "query=bash"), cwd=tmp_path, COMP_LINE=typed, COMP_POINT=str(len(typed))
+    )
+    assert answer.code == 0, answer
+    assert answer.out.split() == ["attention=gqa", "attention=mha", "attention=mla", "attention=mqa"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_real_run_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """The same door on the real machine, whose cache alone is pretended to be small."""
+    answer = shell("-c", SMALL_CACHE, *SMALL, "attention=mla", "workload.context=[64,128]", "name=mine", cwd=tmp_path)
+    assert answer.code == 0, answer
+    assert answer.out == ""
+    rows = load(tmp_path / "results" / "runs" / "mine").rows
+    assert [(r.context, r.scope) for r in rows] == [(c, s) for c in (64, 128) for s in ("attend", "step")]
+    assert all(r.status in ("ok", "quarantined") for r in rows), rows
+    assert all((r.read_ceiling_gbps or 0) > 0.1 and (r.matmul_ceiling_tflops or 0) > 1e-4 for r in rows)
+    assert all(r.commit and r.device and r.host for r in rows)
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SMALL_CACHE, *SMALL, "timer.rounds=2000", "workload.context=[16,32,64,128]"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if "gqa step 16" in line:
+                break
+        time.sleep(0.2)
+        running.send_signal(signal.SIGINT)
+        rest = running.stderr.read()
+        assert running.wait(60) == 130, rest
+    assert "Traceback" not in rest
+    assert "interrupted" in rest
+    rows = load(tmp_path / "results").rows
+    assert [r.status for r in rows[:2]] == ["ok", "ok"]
+    assert [r.status for r in rows[-2:]] == ["interrupted", "interrupted"]
+
+
+@pytest.mark.slow
+def test_the_module_as_it_is_from_another_folder(tmp_path: Path) -> None:
+    arguments = ("attention=mla", "backend=sdpa", "workload.context=[64,128]", "model=smollm2_135m", "device=cpu")
+    answer: Answer = shell("-m", "experiments.run", *arguments, cwd=tmp_path)
+    assert answer.code == 0, answer
+    rows = load(tmp_path / "results" / "runs" / "adhoc").rows
+    assert [(r.context, r.status) for r in rows] == [(64, "ok")] * 2 + [(128, "ok")] * 2
+    assert {r.command for r in rows} == {
+        "python -m experiments.run attention=mla backend=sdpa 'workload.context=[64,128]' model=smollm2_135m device=cpu"
+    }
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["results"]
