@@ -225,3 +225,9 @@ def test_geometry_that_does_not_fit_is_refused_at_planning():
     for backend in (EAGER, SDPA):
         with pytest.raises(ValueError, match="must end within stream width 16"):
             backend.plan(dense_geometry(6, 2, 17, 16), cache.view, 2)
+
+
+def test_a_step_without_tokens_is_refused():
+    module = build(grouped())
+    with pytest.raises(ValueError, match="at least one new token"):
+        decoder_of(module).decode(torch.zeros(2, 0, module.spec.hidden_size, dtype=torch.float64))

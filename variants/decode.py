@@ -92,6 +92,8 @@ class Decoder:
         before = self.cache.view.lengths.clone()  # by value: lengths change in place when the step writes
         queries = x.shape[1]
         longest, shortest = int(before.max()) + queries, int(before.min()) + queries
+        if queries == 0:
+            raise ValueError("a step needs at least one new token; got none")
         if longest > self.cache.capacity:
             raise ValueError(f"cache holds {self.cache.capacity} tokens per sequence; this step needs {longest}")
         position = before.long()[:, None] + torch.arange(queries, device=x.device)

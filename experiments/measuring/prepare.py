@@ -21,6 +21,7 @@ from variants.view import TORCH_DTYPES
 REPLICA_SHARE = 3  # replicas may take at most a third of the free memory
 REPLICA_BYTES = 4 * 2**30  # and at most this much: filling more would take longer than measuring
 ROUNDINGS = 4  # of the output dtype's epsilon: rounded weights, rounded products and the rounded output
+OTHER_NOISE = 1 << 20  # a seed no cache has: queries that repeat a cached key would see little but that key
 ACCUMULATION = 1e-5  # relative error that float32 sums over many tokens may add
 
 
@@ -94,7 +95,7 @@ def _replica(series: Series, point: Point, device: Device, number: int) -> Repli
     plan_us = (time.perf_counter() - start) * 1e6
     rows, geometry = (point.batch, point.queries), planned.geometry
     x = noise_(torch.empty(*rows, series.spec.hidden_size, dtype=dtype, device=device.torch), seed)
-    q = noise_(torch.empty(*rows, geometry.num_q_heads, geometry.d_qk, dtype=dtype, device=device.torch), seed, 4099)
+    q = noise_(torch.empty(*rows, geometry.num_q_heads, geometry.d_qk, dtype=dtype, device=device.torch), seed + OTHER_NOISE)
     first = point.context - point.queries
     position = torch.arange(first, point.context, device=device.torch).expand(point.batch, -1)
     return Replica(lambda: planned.attend(q), lambda: planned(x, position), planned, q, plan_us)

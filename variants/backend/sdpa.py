@@ -49,7 +49,10 @@ class Sdpa:
         return [f"sdpa cannot do {what}" for what, holds in checks.items() if holds]
 
     def plan(self, geometry: AttentionGeometry, view: CacheView, max_length: int, queries: int = 1) -> Plan:
-        """Slice the views and ask torch which kernel will serve them."""
+        """Slice the views and ask torch which kernel will serve them.
+
+        Valid while every sequence holds exactly ``max_length`` tokens: SDPA is told no lengths.
+        """
         geometry.check(view.layout)
         key, value, columns = _views(geometry, view, max_length)
         mask = _causal_rows(geometry.group_size, queries, max_length, key.device) if queries > 1 else None
