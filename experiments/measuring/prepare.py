@@ -94,8 +94,10 @@ def _replica(series: Series, point: Point, device: Device, number: int) -> Repli
     planned = plan_step(attention, cache, series.backend, point.context, point.queries)
     plan_us = (time.perf_counter() - start) * 1e6
     rows, geometry = (point.batch, point.queries), planned.geometry
-    x = noise_(torch.empty(*rows, series.spec.hidden_size, dtype=dtype, device=device.torch), seed)
-    q = noise_(torch.empty(*rows, geometry.num_q_heads, geometry.d_qk, dtype=dtype, device=device.torch), seed + OTHER_NOISE)
+    x = torch.empty(*rows, series.spec.hidden_size, dtype=dtype, device=device.torch)
+    q = torch.empty(*rows, geometry.num_q_heads, geometry.d_qk, dtype=dtype, device=device.torch)
+    noise_(x, seed)
+    noise_(q, seed + OTHER_NOISE)
     first = point.context - point.queries
     position = torch.arange(first, point.context, device=device.torch).expand(point.batch, -1)
     return Replica(lambda: planned.attend(q), lambda: planned(x, position), planned, q, plan_us)
