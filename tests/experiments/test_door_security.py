@@ -137,6 +137,7 @@ REFUSED_ANYWAY: dict[str, Payload] = {  # Hydra itself takes these from no forei
     "logging while the config is shown": (("--cfg", "job", *(o.replace("job_", "hydra_") for o in LOG_TO)), {}),
     "an output folder": (("hydra.output_subdir=.hydra",), {}),
     "the whole node": (("hydra={verbose:true}",), {}),
+    "another search path": (("hydra.searchpath=[file://mine]",), {"study/x.yaml": GLOBAL}),
     "the help text": (("hydra.help.template='$CONFIG'",), {}),
 }
 

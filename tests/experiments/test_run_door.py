@@ -330,8 +330,14 @@ def test_a_real_run_in_a_process_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SMALL_CACHE, *SMALL, "timer.rounds=2000", "workload.context=[16,32,64,128]"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
-        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        command,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     ) as running:
         assert running.stderr is not None
         for line in running.stderr:
