@@ -91,14 +91,22 @@ class GraphTimer:
         return graph
 
 
+def timer_reasons(kind: str, device_kind: str) -> list[str]:
+    """Why a clock cannot read a device; empty = it can."""
+    if kind in ("events", "graph") and device_kind != "cuda":
+        return [f"timer {kind} needs a CUDA device; got {device_kind} (use timer=wall)"]
+    return []
+
+
 def make_timer(kind: str, device_kind: str, synchronize: Call) -> Timer:
     """The timer that a config names; ``auto`` is wall on a CPU and events on a GPU. ValueError if it needs a GPU."""
     if kind == "auto":
         kind = "events" if device_kind == "cuda" else "wall"
+    reasons = timer_reasons(kind, device_kind)
+    if reasons:
+        raise ValueError("; ".join(reasons))
     if kind == "wall":
         return WallTimer(synchronize)
-    if device_kind != "cuda":
-        raise ValueError(f"timer {kind} needs a CUDA device; got {device_kind} (use timer=wall)")
     return GraphTimer() if kind == "graph" else EventTimer()
 
 
