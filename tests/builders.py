@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from variants.attention.grouped.spec import GroupedSpec
 from variants.attention.latent.spec import FORMS, LatentSpec
+from variants.attention.tied.spec import TiedSpec
 from variants.contract import plugin
 from variants.contract.geometry import AttentionGeometry, Span
-from variants.contract.layout import CacheLayout, Dtype, Stream
+from variants.contract.layout import CacheLayout, Dtype, Stream, Window
 from variants.contract.model import ModelShape
 from variants.contract.rotary import Llama3, Rotary, Yarn
 from variants.protocols import Attended, Attention, Backend, KVCache, Plan, Request, Spec, StoragePolicy
@@ -29,7 +30,10 @@ DTYPES = {
     Dtype.BF16: torch.bfloat16,
     Dtype.F16: torch.float16,
 }
-STORAGES: dict[str, StoragePolicy] = {kind: plugin.find("storage", kind)() for kind in plugin.kinds("storage")}
+SMALL: dict[str, dict[str, Any]] = {"paged": {"page_size": 4}, "ring": {"queries": 3}}  # several pages in few tokens
+STORAGES: dict[str, StoragePolicy] = {
+    kind: plugin.find("storage", kind)(**SMALL.get(kind, {})) for kind in plugin.kinds("storage")
+}
 BACKENDS: dict[str, Backend] = {kind: plugin.find("backend", kind)() for kind in plugin.kinds("backend")}
 
 YARN = Yarn(40.0, 64, mscale=0.7, mscale_all_dim=1.0)  # so short that every part of the ramp shows within a few tokens
@@ -75,6 +79,19 @@ def latent(
     return LatentSpec(hidden, heads, rank, nope, rope, v, rotary, scale, **changes)
 
 
+def tied(
+    q_heads: int = 6, kv_heads: int = 2, head_dim: int = 16, rope: int = 6, hidden: int = 48, **changes: Any
+) -> TiedSpec:
+    """A GTA spec whose rotary part is not half of a head."""
+    rotary = changes.pop("rotary", Rotary("half", rope))
+    return TiedSpec(hidden, q_heads, kv_heads, head_dim, rope, rotary, head_dim**-0.5)
+
+
+def gla(**changes: Any) -> LatentSpec:
+    """A latent of two heads of 16, each for two of four query heads."""
+    return latent(num_latent_heads=2, **changes)
+
+
 SPECS: dict[str, Spec] = {
     "mha": grouped(6, 6),
     "gqa": grouped(6, 2),
@@ -84,6 +101,9 @@ SPECS: dict[str, Spec] = {
     ),
     "gqa partial, interleaved": grouped(6, 3, rotary=Rotary("interleaved", 8)),
     "mqa without rope": grouped(6, 1, rotary=Rotary("none", 0), qkv_bias=True),
+    "gqa window": grouped(6, 2, window=4),
+    "gta": tied(),
+    **{f"gla {form}": gla(form=form) for form in FORMS},
     **{f"mla {form}": latent(form=form) for form in FORMS},
     **{f"mla {form}, q_lora": latent(form=form, q_lora_rank=20) for form in FORMS},
     **{f"{name}.yaml": spec_of(raw, tiny_model()) for name, raw in config("attention").items()},
@@ -118,7 +138,9 @@ def build(spec: Spec, dtype: torch.dtype = torch.float64, seed: int = 1) -> Any:
 def allocate(
     layout: CacheLayout, batch: int, capacity: int, storage: StoragePolicy = STORAGES["contiguous"]
 ) -> KVCache:
-    """An empty cache on the CPU."""
+    """An empty cache on the CPU; skips the test, saying why, where the storage cannot hold such a layout."""
+    if reasons := storage.refuses(layout):
+        pytest.skip("; ".join(reasons))
     return storage.allocate(layout, batch, capacity, CPU)
 
 
@@ -136,11 +158,38 @@ def random_entries(layout: CacheLayout, batch: int, tokens: int, seed: int = 2) 
 
 
 def fill(cache: KVCache, entries: Mapping[str, Tensor], lengths: Sequence[int]) -> KVCache:
-    """Write entries and forget what lies beyond each sequence's length."""
+    """Write entries and forget what lies beyond each sequence's length; a ring is written as decoding writes it."""
+    if cache.view.start is not None:
+        return fill_ring(cache, entries, lengths)
     batch, tokens = next(iter(entries.values())).shape[:2]
     cache.write(entries, positions(batch, tokens))
     cache.truncate(torch.tensor(lengths, dtype=torch.int32))
     return cache
+
+
+def fill_ring(cache: KVCache, entries: Mapping[str, Tensor], lengths: Sequence[int]) -> KVCache:
+    """Write one token after the other; a sequence that has ended writes its last token again."""
+    last, rows = torch.tensor(lengths).clamp(min=1) - 1, torch.arange(len(lengths))
+    for t in range(max(lengths)):
+        position = last.clamp(max=t)
+        cache.write({name: e[rows, position][:, None] for name, e in entries.items()}, position[:, None])
+    for row in (row for row, length in enumerate(lengths) if length == 0):
+        cache.view.lengths[row] = 0
+        for slab in cache.view.slabs:
+            slab[row] = 0xFF
+    return cache
+
+
+def window_of(layout: CacheLayout) -> int | None:
+    """The window that all streams keep; None where they keep every token."""
+    keep = layout.streams[0].keep
+    assert all(s.keep == keep for s in layout.streams)
+    return keep.size if isinstance(keep, Window) else None
+
+
+def refusals(backend: Backend, asked: Request) -> list[str]:
+    """All reasons why a storage cannot hold it or a backend cannot do it."""
+    return [*asked.storage.refuses(asked.layout, asked.queries), *backend.refuses(asked)]
 
 
 def dense_layout(heads: int, d_qk: int, d_v: int, dtype: Dtype) -> CacheLayout:
@@ -169,8 +218,8 @@ def request(
 def planned(
     backend: Backend, geometry: AttentionGeometry, cache: KVCache, length: int, queries: int = 1, ragged: bool = False
 ) -> Plan:
-    """A plan over a cache; skips the test, saying why, where the backend refuses."""
-    reasons = backend.refuses(request(geometry, cache.view.layout, cache.policy, queries=queries, ragged=ragged))
+    """A plan over a cache; skips the test, saying why, where the storage or the backend refuses."""
+    reasons = refusals(backend, request(geometry, cache.view.layout, cache.policy, queries=queries, ragged=ragged))
     if reasons:
         pytest.skip("; ".join(reasons))
     return backend.plan(geometry, cache.view, length, queries)

@@ -67,7 +67,7 @@ def test_as_form_shares_weights_and_leaves_the_module_alone():
     assert module.spec.form == "absorbed"
     assert all(a is b for a, b in zip(module.parameters(), twin.parameters(), strict=True))
     module.kv_b_proj.weight.zero_()
-    _, value = twin._decompress(normal(1, 2, 32), normal(1, 2, 8))
+    _, value = twin._decompress(normal(1, 2, 1, 32), normal(1, 2, 1, 8))
     assert not value.any()
 
 

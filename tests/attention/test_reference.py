@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.attention import oracle
-from tests.builders import allocate, build, each_spec, grouped, latent, normal, positions
+from tests.builders import allocate, build, each_spec, grouped, kv_rows, latent, normal, positions, tied
 from variants.contract.layout import Dtype
 
 TOKENS = 9
@@ -63,24 +63,21 @@ def test_b26_distance_alone_decides_a_score(spec):
 
     def score(i, j):
         q, entries = module.query(x, positions(1, 1, i)), module.entry(y, positions(1, 1, j))
-        if "key" in entries:
-            k = entries["key"]
-        elif spec.form == "absorbed":
-            k = torch.cat([entries["latent"], entries["rope"]], dim=-1)
-        else:
-            k, _ = module._decompress(entries["latent"][:, :, 0], entries["rope"][:, :, 0])
-        k = k.repeat_interleave(geometry.num_q_heads // k.shape[2], dim=2)
+        if spec.unpacked() is not None:
+            entries = {"key": module._decompress(entries["latent"], entries["rope"])[0]}
+        k = kv_rows(entries, geometry.key, geometry, 0).repeat_interleave(geometry.group_size, dim=1)
         return geometry.scale * (q * k).sum(dim=-1)
 
     torch.testing.assert_close(score(105, 102), score(5, 2), rtol=0, atol=2e-4)
     assert spec.rotary.width == 0 or (score(5, 2) - score(6, 2)).abs().max() > 1e-3
 
 
-def test_grouped_has_one_form():
-    module = build(grouped())
+@pytest.mark.parametrize(("spec", "other"), [(grouped(), grouped(6, 1)), (tied(), tied(6, 1))], ids=["grouped", "tied"])
+def test_grouped_and_tied_have_one_form(spec, other):
+    module = build(spec)
     assert module.as_form(module.spec) is module
     with pytest.raises(ValueError, match="one form only"):
-        module.as_form(grouped(6, 1))
+        module.as_form(other)
     view = allocate(module.spec.layout(Dtype.F64), 1, 1).view
     with pytest.raises(TypeError, match="no packed form"):
         module.unpack(view, view, 1)
@@ -89,3 +86,4 @@ def test_grouped_has_one_form():
 def test_dtype_is_that_of_the_weights():
     assert build(grouped(), torch.bfloat16).dtype is Dtype.BF16
     assert build(latent(), torch.float64).dtype is Dtype.F64
+    assert build(tied(), torch.float16).dtype is Dtype.F16

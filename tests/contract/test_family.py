@@ -1,10 +1,9 @@
-"""The family table of DESIGN section 2: 128 query heads, d = 128, bf16. Points without a spec yet are built by hand."""
+"""The family table of DESIGN section 2: 128 query heads, d = 128, bf16. A point without a spec yet is built by hand."""
 
 import pytest
 
-from tests.builders import grouped, latent
+from tests.builders import grouped, latent, tied
 from variants.contract.cost import Point, attend_work
-from variants.contract.geometry import AttentionGeometry, Span
 from variants.contract.layout import CacheLayout, Dtype, Quant, Stream
 from variants.contract.rotary import Rotary
 
@@ -24,16 +23,11 @@ def mla(form):
 
 
 def gta():
-    layout = CacheLayout((Stream("tied", 8, 128, BF16), Stream("rope", 1, 64, BF16)))
-    return layout, AttentionGeometry(
-        128, 8, (Span("tied", 0, 64), Span("rope", 0, 64)), (Span("tied", 0, 128),), 128**-0.5
-    )
+    return from_spec(tied(128, 8, 128, 64))
 
 
 def gla():
-    layout = CacheLayout((Stream("latent", 2, 256, BF16), Stream("rope", 1, 64, BF16)))
-    c = Span("latent", 0, 256)
-    return layout, AttentionGeometry(128, 2, (c, Span("rope", 0, 64)), (c,), 192**-0.5)
+    return from_spec(latent(128, 512, 128, 64, 128, rotary=Rotary("interleaved", 64), num_latent_heads=2))
 
 
 def fp8_mla():

@@ -25,6 +25,8 @@ GTA_GLA_PAPER = {
     "GQA-4": (2048, 1024, 512),
     "MQA": (512, 512, 512),
     "MLA": (1152, 1152, 1152),
+    "GTA-4": (1152, 640, 384),
+    "GLA-2": (1152, 640, 640),
 }
 
 # Elements per token of DeepSeek-V2's ablation: layers, heads (d = 128), MHA elements, MLA (512 + 64) elements

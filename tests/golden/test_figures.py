@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from tests.builders import ROOT, grouped, latent, presets
+from tests.builders import ROOT, grouped, latent, presets, tied
 from tests.golden import figures
 from variants.attention.grouped.spec import GroupedSpec
 from variants.attention.latent.spec import LatentSpec
@@ -25,8 +25,8 @@ def own_layout(model):
     return GroupedSpec.from_model(model, model.kv_heads).layout(Dtype.BF16)
 
 
-def mla(heads):
-    return latent(heads, 512, 128, 64, 128, rotary=Rotary("interleaved", 64))
+def mla(heads, **changes):
+    return latent(heads, 512, 128, 64, 128, rotary=Rotary("interleaved", 64), **changes)
 
 
 def csv_rows():
@@ -50,7 +50,14 @@ def test_llama3_70b_at_8192_tokens():
 
 @pytest.mark.parametrize(("name", "per_rank"), figures.GTA_GLA_PAPER.items())
 def test_gta_gla_paper_bytes_per_device(name, per_rank):
-    spec = {"MHA": grouped(16, 16, 128), "GQA-4": grouped(16, 4, 128), "MQA": grouped(16, 1, 128), "MLA": mla(16)}[name]
+    spec = {
+        "MHA": grouped(16, 16, 128),
+        "GQA-4": grouped(16, 4, 128),
+        "MQA": grouped(16, 1, 128),
+        "MLA": mla(16),
+        "GTA-4": tied(16, 4, 128, 64),
+        "GLA-2": mla(16, num_latent_heads=2),
+    }[name]
     assert tuple(spec.shard(tp).layout(Dtype.BF16).bytes_per_token for tp in (1, 2, 4)) == per_rank
 
 

@@ -74,12 +74,21 @@ def attend_work(layout: CacheLayout, geometry: AttentionGeometry, matmuls: Itera
     A matmul applied to cached tokens (MLA's per-step decompression) belongs here: without it there is nothing to read.
     """
     rows = point.batch * point.queries
-    seen = point.queries * point.context - point.queries * (point.queries - 1) // 2
+    seen = sum(_seen(layout, geometry, point.context - later) for later in range(point.queries))
     width = geometry.d_qk + geometry.d_v
     q_and_o = point.dtype.bytes(rows * geometry.num_q_heads * width)
     scores = 2 * point.batch * seen * geometry.num_q_heads * width
     unpack = _matmul_work((m for m in matmuls if m.applied is Applied.CACHED), point.batch * point.context, point.dtype)
     return Work(cache_bytes(layout, point) + q_and_o, scores) + unpack
+
+
+def _seen(layout: CacheLayout, geometry: AttentionGeometry, tokens: int) -> int:
+    """Keys that the newest of ``tokens`` tokens attends to: those that every stream read has kept.
+
+    Keys decompressed from a packed layout are no stream of it; they cover what its streams have kept.
+    """
+    read = [s for s in layout.streams if s.name in geometry.streams] or layout.streams
+    return min(s.keep.entries(tokens) for s in read)
 
 
 def step_work(
@@ -89,7 +98,7 @@ def step_work(
     matmuls = tuple(matmuls)
     rows = point.batch * point.queries
     projections = _matmul_work((m for m in matmuls if m.applied is Applied.NEW), rows, point.dtype)
-    appended = point.batch * (layout.bytes(point.context) - layout.bytes(point.context - point.queries))
+    appended = int(rows * layout.bytes_per_token)  # a full window overwrites as many bytes as it would add
     edges = Work(point.dtype.bytes(2 * rows * hidden_size) + appended, 0)
     return attend_work(layout, geometry, matmuls, point) + projections + edges
 

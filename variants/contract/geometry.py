@@ -112,12 +112,11 @@ def _place(layout: CacheLayout, span: Span) -> Run:
     raise KeyError(f"no stream {span.stream!r} in this layout")
 
 
-def check_heads(num_q_heads: int, num_kv_heads: int) -> None:
-    """Raise ValueError naming both unless ``num_kv_heads`` >= 1 divides ``num_q_heads``."""
-    if num_kv_heads < 1 or num_q_heads < 1 or num_q_heads % num_kv_heads:
+def check_heads(num_q_heads: int, shared: int, name: str = "num_kv_heads") -> None:
+    """Raise ValueError naming both unless ``shared`` >= 1, which is called ``name``, divides ``num_q_heads``."""
+    if shared < 1 or num_q_heads < 1 or num_q_heads % shared:
         raise ValueError(
-            "num_kv_heads must be at least 1 and divide num_q_heads; "
-            f"got num_q_heads={num_q_heads}, num_kv_heads={num_kv_heads}"
+            f"{name} must be at least 1 and divide num_q_heads; got num_q_heads={num_q_heads}, {name}={shared}"
         )
 
 
@@ -125,6 +124,13 @@ def check_tp(num_q_heads: int, tp: int) -> None:
     """Raise ValueError naming both unless ``tp`` >= 1 divides ``num_q_heads``; query heads are never split."""
     if tp < 1 or num_q_heads % tp:
         raise ValueError(f"tp must be at least 1 and divide num_q_heads; got num_q_heads={num_q_heads}, tp={tp}")
+
+
+def heads_per_rank(name: str, heads: int, tp: int) -> int:
+    """Heads that one of ``tp`` ranks stores: split evenly, or one each and stored tp / heads times; else ValueError."""
+    if heads % tp and tp % heads:
+        raise ValueError(f"tp must divide {name} or be its multiple; got {name}={heads}, tp={tp}")
+    return max(1, heads // tp)
 
 
 def _inside(inner: Span, outer: Span) -> bool:

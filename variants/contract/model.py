@@ -7,6 +7,8 @@ from typing import Any
 from variants.contract.layout import check_count, check_number
 from variants.contract.rotary import Rotary, check_fields, parse_scaling
 
+LARGEST_GROUPING = 8  # kv heads that a grouped variant gives to a model which has no grouping of its own
+
 
 @dataclass(frozen=True)
 class ModelShape:
@@ -61,6 +63,14 @@ class ModelShape:
     def kv_heads(self) -> int:
         """Key/value heads of the model itself; a missing field means one per query head."""
         return self.num_key_value_heads or self.num_attention_heads
+
+    @property
+    def grouping(self) -> int:
+        """Kv heads of a grouped variant in this model's place: its own, else the largest divisor up to 8."""
+        heads = self.num_attention_heads
+        if 1 < self.kv_heads < heads:
+            return self.kv_heads
+        return max(g for g in range(1, min(LARGEST_GROUPING, heads) + 1) if heads % g == 0)
 
     @property
     def width(self) -> int:

@@ -61,8 +61,10 @@ class GroupedAttention(nn.Module):
         q, kv = self.query(x, position), self.entry(x, position)
         k, v = (repeat(kv[n], "b t g w -> b t (g group) w", group=group) for n in ("key", "value"))
         scores = torch.einsum("bqhk,bthk->bhqt", q, k) * self.spec.scale
-        future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
-        weights = scores.masked_fill(future, -torch.inf).softmax(dim=-1)
+        hidden = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+        if self.spec.window is not None:
+            hidden |= ~hidden.new_ones(hidden.shape).triu(1 - self.spec.window)  # keys i - window + 1 .. i are seen
+        weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
         return self.output(torch.einsum("bhqt,bthv->bqhv", weights, v))
 
     def as_form(self, spec: Spec) -> "GroupedAttention":

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from variants.contract.cost import Matmul
-from variants.contract.geometry import AttentionGeometry, Span, check_heads, check_tp
-from variants.contract.layout import CacheLayout, Dtype, Stream
+from variants.contract.geometry import AttentionGeometry, Span, check_heads, check_tp, heads_per_rank
+from variants.contract.layout import All, CacheLayout, Dtype, Stream, Window, check_count
 from variants.contract.model import ModelShape
 from variants.contract.rotary import Rotary
 
@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from variants.attention.grouped.module import GroupedAttention
 
 EVERY_HEAD = "num_attention_heads"  # in a config: one kv head per query head
-LARGEST_GROUPING = 8  # kv heads that GQA gives a model which has no grouping of its own
 
 
 @dataclass(frozen=True)
 class GroupedSpec:
-    """MHA, GQA or MQA. ``scale`` is head_dim^-0.5 unless a model says otherwise (Gemma's query_pre_attn_scalar).
+    """MHA, GQA or MQA, over all tokens or the last ``window`` (the current one counts).
+
+    ``scale`` is head_dim^-0.5 unless a model says otherwise (Gemma's query_pre_attn_scalar).
 
     Raises ValueError naming both numbers if num_kv_heads does not divide num_q_heads.
     """
@@ -33,37 +34,41 @@ class GroupedSpec:
     output_bias: bool = False
     qk_norm: bool = False
     norm_eps: float = 1e-6
+    window: int | None = None
 
     form = None
 
     def __post_init__(self) -> None:
         check_heads(self.num_q_heads, self.num_kv_heads)
+        if self.window is not None:
+            check_count("window", self.window)
         if self.rotary.width > self.head_dim:
             raise ValueError(f"rope width must be <= head_dim; got {self.rotary.width} > {self.head_dim}")
 
     @classmethod
-    def from_model(cls, model: ModelShape, num_kv_heads: int | str | None = None) -> Self:
+    def from_model(cls, model: ModelShape, num_kv_heads: int | str | None = None, window: int | None = None) -> Self:
         """The variant with ``num_kv_heads`` heads in a model's place.
 
         An int is taken as it is; ``num_attention_heads`` is MHA; None is the model's own grouping, or the largest
         divisor of its query heads up to 8 where the model has none.
         """
-        heads = model.num_attention_heads
         return cls(
             hidden_size=model.hidden_size,
-            num_q_heads=heads,
-            num_kv_heads=_resolve(num_kv_heads, heads, model.kv_heads),
+            num_q_heads=model.num_attention_heads,
+            num_kv_heads=_resolve(num_kv_heads, model),
             head_dim=model.width,
             rotary=model.rotary,
             scale=(model.query_pre_attn_scalar or model.width) ** -0.5,
             qkv_bias=model.attention_bias,
             qk_norm=model.qk_norm,
             norm_eps=model.rms_norm_eps,
+            window=window,
         )
 
     def layout(self, dtype: Dtype) -> CacheLayout:
         """Key and value streams, each in a slab of its own."""
-        return CacheLayout(tuple(Stream(n, self.num_kv_heads, self.head_dim, dtype) for n in ("key", "value")))
+        keep = All() if self.window is None else Window(self.window)
+        return CacheLayout(tuple(Stream(n, self.num_kv_heads, self.head_dim, dtype, keep) for n in ("key", "value")))
 
     def geometry(self) -> AttentionGeometry:
         """K = key, V = value."""
@@ -90,11 +95,8 @@ class GroupedSpec:
     def shard(self, tp: int) -> Self:
         """Heads split over ``tp`` ranks; beyond num_kv_heads ranks, each kv head is stored tp / num_kv_heads times."""
         check_tp(self.num_q_heads, tp)
-        if self.num_kv_heads % tp and tp % self.num_kv_heads:
-            raise ValueError(
-                f"tp must divide num_kv_heads or be its multiple; got num_kv_heads={self.num_kv_heads}, tp={tp}"
-            )
-        return replace(self, num_q_heads=self.num_q_heads // tp, num_kv_heads=max(1, self.num_kv_heads // tp))
+        kv_heads = heads_per_rank("num_kv_heads", self.num_kv_heads, tp)
+        return replace(self, num_q_heads=self.num_q_heads // tp, num_kv_heads=kv_heads)
 
     def unpacked(self) -> None:
         """Backends read the cache as it lies."""
@@ -110,13 +112,11 @@ class GroupedSpec:
         return GroupedAttention(self)
 
 
-def _resolve(wanted: int | str | None, q_heads: int, model_kv_heads: int) -> int:
+def _resolve(wanted: int | str | None, model: ModelShape) -> int:
     if wanted == EVERY_HEAD:
-        return q_heads
+        return model.num_attention_heads
     if wanted is None:
-        if 1 < model_kv_heads < q_heads:
-            return model_kv_heads
-        return max(g for g in range(1, min(LARGEST_GROUPING, q_heads) + 1) if q_heads % g == 0)
+        return model.grouping
     if isinstance(wanted, bool) or not isinstance(wanted, int):
         raise ValueError(f"num_kv_heads must be a whole number, {EVERY_HEAD!r} or null; got {wanted!r}")
     return wanted

@@ -22,7 +22,7 @@ class LatentAttention(nn.Module):
     def __init__(self, spec: LatentSpec) -> None:
         super().__init__()
         self.spec = spec
-        heads, rank = spec.num_q_heads, spec.kv_lora_rank
+        heads, rank, width = spec.num_q_heads, spec.kv_lora_rank, spec.latent_width
         if spec.q_lora_rank is None:
             self.q_proj = nn.Linear(spec.hidden_size, heads * spec.qk_head_dim, bias=False)
         else:
@@ -30,8 +30,8 @@ class LatentAttention(nn.Module):
             self.q_a_layernorm = nn.RMSNorm(spec.q_lora_rank, spec.norm_eps)
             self.q_b_proj = nn.Linear(spec.q_lora_rank, heads * spec.qk_head_dim, bias=False)
         self.kv_a_proj_with_mqa = nn.Linear(spec.hidden_size, rank + spec.qk_rope_head_dim, bias=False)
-        self.kv_a_layernorm = nn.RMSNorm(rank, spec.norm_eps)
-        self.kv_b_proj = nn.Linear(rank, heads * (spec.qk_nope_head_dim + spec.v_head_dim), bias=False)
+        self.kv_a_layernorm = nn.RMSNorm(width, spec.norm_eps)
+        self.kv_b_proj = nn.Linear(width, heads * (spec.qk_nope_head_dim + spec.v_head_dim), bias=False)
         self.o_proj = nn.Linear(heads * spec.v_head_dim, spec.hidden_size, bias=False)
         self.rope = Rope(spec.rotary)
 
@@ -52,14 +52,14 @@ class LatentAttention(nn.Module):
         latent, rope = self._compress(x, position)
         if self.spec.form != "expanded":
             return {"latent": latent, "rope": rope}
-        key, value = self._decompress(latent[:, :, 0], rope[:, :, 0])
+        key, value = self._decompress(latent, rope)
         return {"key": key, "value": value}
 
     def unpack(self, packed: CacheView, target: CacheView, length: int) -> None:
         """Decompress tokens [0, length) of a latent cache into per-head keys and values (eqs. 10, 11, 16)."""
-        latent = packed.gather(Span("latent", 0, self.spec.kv_lora_rank), length)[:, 0]
-        rope = packed.gather(Span("rope", 0, self.spec.qk_rope_head_dim), length)[:, 0]
-        key, value = self._decompress(latent, rope)
+        latent = packed.gather(Span("latent", 0, self.spec.latent_width), length)
+        rope = packed.gather(Span("rope", 0, self.spec.qk_rope_head_dim), length)
+        key, value = self._decompress(latent.transpose(1, 2), rope.transpose(1, 2))
         target.stream("key")[:, :, :length] = rearrange(key, "b t h k -> b h t k")
         target.stream("value")[:, :, :length] = rearrange(value, "b t h v -> b h t v")
 
@@ -76,13 +76,14 @@ class LatentAttention(nn.Module):
         q_nope, q_rope = self._queries(x, position)
         latent, k_rope = self._compress(x, position)
         w_uk, w_uv = self._up()
-        k_nope = torch.einsum("btc,hnc->bthn", latent[:, :, 0], w_uk)
+        of_head = latent.repeat_interleave(self.spec.num_q_heads // self.spec.num_latent_heads, dim=2)  # [B, T, H, C]
+        k_nope = torch.einsum("bthc,hnc->bthn", of_head, w_uk)
         scores = torch.einsum("bqhn,bthn->bhqt", q_nope, k_nope) + torch.einsum(
             "bqhr,btr->bhqt", q_rope, k_rope[:, :, 0]
         )
         future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
         weights = (scores * self.spec.scale).masked_fill(future, -torch.inf).softmax(dim=-1)
-        value = torch.einsum("btc,hvc->bthv", latent[:, :, 0], w_uv)
+        value = torch.einsum("bthc,hvc->bthv", of_head, w_uv)
         y: Tensor = self.o_proj(rearrange(torch.einsum("bhqt,bthv->bqhv", weights, value), "b q h v -> b q (h v)"))
         return y
 
@@ -102,19 +103,20 @@ class LatentAttention(nn.Module):
         return nope, self.rope(rope, position)
 
     def _compress(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-        """The one latent head and the one rotary head of each token, [B, Q, 1, W]."""
-        both = self.kv_a_proj_with_mqa(x).unsqueeze(2)
+        """The latent heads [B, Q, L, C] and the one rotary head [B, Q, 1, R] of each token."""
+        both = self.kv_a_proj_with_mqa(x)
         latent, rope = both.split([self.spec.kv_lora_rank, self.spec.qk_rope_head_dim], dim=-1)
-        return self.kv_a_layernorm(latent), self.rope(rope, position)
+        latent = rearrange(latent, "b q (l c) -> b q l c", l=self.spec.num_latent_heads)
+        return self.kv_a_layernorm(latent), self.rope(rope.unsqueeze(2), position)
 
     def _decompress(self, latent: Tensor, rope: Tensor) -> tuple[Tensor, Tensor]:
-        """Per-head keys [B, T, H, K] and values [B, T, H, V] of latents [B, T, C] and rotary keys [B, T, R]."""
-        spec = self.spec
-        both = rearrange(
-            self.kv_b_proj(latent.to(self.kv_b_proj.weight.dtype)), "b t (h w) -> b t h w", h=spec.num_q_heads
-        )
+        """Per-head keys [B, T, H, K] and values [B, T, H, V] of latents [B, T, L, C] and rotary keys [B, T, 1, R]."""
+        spec, weight = self.spec, self.kv_b_proj.weight
+        of_latent = rearrange(weight, "(l hw) c -> l hw c", l=spec.num_latent_heads)
+        both = torch.einsum("btlc,lwc->btlw", latent.to(weight.dtype), of_latent)
+        both = rearrange(both, "b t l (h w) -> b t (l h) w", w=spec.qk_nope_head_dim + spec.v_head_dim)
         nope, value = both.split([spec.qk_nope_head_dim, spec.v_head_dim], dim=-1)
-        shared = rope.to(nope.dtype).unsqueeze(2).expand(-1, -1, spec.num_q_heads, -1)
+        shared = rope.to(nope.dtype).expand(-1, -1, spec.num_q_heads, -1)
         return torch.cat([nope, shared], dim=-1), value
 
     def _up(self) -> tuple[Tensor, Tensor]:

@@ -1,10 +1,10 @@
-"""Latent attention (MLA) as numbers."""
+"""Latent attention (MLA: one latent head, GLA: several) as numbers."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from variants.contract.cost import Applied, Matmul
-from variants.contract.geometry import AttentionGeometry, Span, check_tp
+from variants.contract.geometry import AttentionGeometry, Span, check_heads, check_tp, heads_per_rank
 from variants.contract.layout import CacheLayout, Dtype, Sharding, Stream, check_count
 from variants.contract.model import ModelShape
 from variants.contract.rotary import Rotary
@@ -18,8 +18,9 @@ _SIZES = ("hidden_size", "num_q_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_
 
 @dataclass(frozen=True)
 class LatentSpec:
-    """MLA in one of its three forms; weights and results are the same in all.
+    """MLA, or GLA with ``num_latent_heads`` > 1, in one of three forms; weights and results are the same in all.
 
+    ``kv_lora_rank`` is the width of all latent heads together; each serves num_q_heads / num_latent_heads query heads.
     ``scale`` multiplies the full score: (qk_nope_head_dim + qk_rope_head_dim)^-0.5 times YaRN's softmax factor.
     Raises ValueError for an unknown form or a size that is not positive.
     """
@@ -35,6 +36,7 @@ class LatentSpec:
     q_lora_rank: int | None = None
     norm_eps: float = 1e-6
     form: str = "absorbed"
+    num_latent_heads: int = 1
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:
@@ -43,6 +45,13 @@ class LatentSpec:
             check_count(name, getattr(self, name))
         if self.q_lora_rank is not None:
             check_count("q_lora_rank", self.q_lora_rank)
+        check_count("num_latent_heads", self.num_latent_heads)
+        check_heads(self.num_q_heads, self.num_latent_heads, "num_latent_heads")
+        if self.kv_lora_rank % self.num_latent_heads:
+            raise ValueError(
+                "num_latent_heads must divide kv_lora_rank; "
+                f"got kv_lora_rank={self.kv_lora_rank}, num_latent_heads={self.num_latent_heads}"
+            )
         if self.rotary.width not in (0, self.qk_rope_head_dim):
             raise ValueError(f"rope width must be qk_rope_head_dim={self.qk_rope_head_dim}; got {self.rotary.width}")
 
@@ -54,6 +63,7 @@ class LatentSpec:
         kv_lora_rank: int | None = None,
         qk_rope_head_dim: int | None = None,
         q_lora_rank: int | None = None,
+        num_latent_heads: int = 1,
     ) -> Self:
         """MLA in a model's place: its own latent sizes, or DeepSeek's ratios (latent 4 head_dim, rope head_dim / 2)."""
         nope = model.qk_nope_head_dim or model.width
@@ -73,7 +83,13 @@ class LatentSpec:
             q_lora_rank=model.q_lora_rank if q_lora_rank is None else q_lora_rank,
             norm_eps=model.rms_norm_eps,
             form=form,
+            num_latent_heads=num_latent_heads,
         )
+
+    @property
+    def latent_width(self) -> int:
+        """Columns of one latent head."""
+        return self.kv_lora_rank // self.num_latent_heads
 
     @property
     def qk_head_dim(self) -> int:
@@ -85,15 +101,17 @@ class LatentSpec:
         if self.form == "expanded":
             key = Stream("key", self.num_q_heads, self.qk_head_dim, dtype)
             return CacheLayout((key, Stream("value", self.num_q_heads, self.v_head_dim, dtype)))
-        latent = Stream("latent", 1, self.kv_lora_rank, dtype, sharding=Sharding.REPLICATED)
         rope = Stream("rope", 1, self.qk_rope_head_dim, dtype, sharding=Sharding.REPLICATED)
+        if self.num_latent_heads > 1:
+            return CacheLayout((Stream("latent", self.num_latent_heads, self.latent_width, dtype), rope))
+        latent = Stream("latent", 1, self.kv_lora_rank, dtype, sharding=Sharding.REPLICATED)
         return CacheLayout((latent, rope), rows=(("latent", "rope"),))
 
     def geometry(self) -> AttentionGeometry:
-        """Absorbed: one head whose V lies inside K. Otherwise the decompressed heads."""
+        """Absorbed: latent heads whose V lies inside K. Otherwise the decompressed heads."""
         if self.form == "absorbed":
-            latent, rope = Span("latent", 0, self.kv_lora_rank), Span("rope", 0, self.qk_rope_head_dim)
-            return AttentionGeometry(self.num_q_heads, 1, (latent, rope), (latent,), self.scale)
+            latent, rope = Span("latent", 0, self.latent_width), Span("rope", 0, self.qk_rope_head_dim)
+            return AttentionGeometry(self.num_q_heads, self.num_latent_heads, (latent, rope), (latent,), self.scale)
         key, value = Span("key", 0, self.qk_head_dim), Span("value", 0, self.v_head_dim)
         return AttentionGeometry(self.num_q_heads, self.num_q_heads, (key,), (value,), self.scale)
 
@@ -113,24 +131,27 @@ class LatentSpec:
         )
 
     def _kv_b_matmuls(self) -> tuple[Matmul, ...]:
-        heads, rank = self.num_q_heads, self.kv_lora_rank
+        heads, rank = self.num_q_heads, self.latent_width
         if self.form == "absorbed":
             return (
                 Matmul("kv_b_proj (absorb key)", self.qk_nope_head_dim, rank, heads),
                 Matmul("kv_b_proj (absorb value)", rank, self.v_head_dim, heads),
             )
         applied = Applied.CACHED if self.form == "materialized" else Applied.NEW
-        return (Matmul("kv_b_proj", rank, heads * (self.qk_nope_head_dim + self.v_head_dim), applied=applied),)
+        width = heads // self.num_latent_heads * (self.qk_nope_head_dim + self.v_head_dim)
+        return (Matmul("kv_b_proj", rank, width, self.num_latent_heads, applied),)
 
     @property
     def weight_elements(self) -> int:
         """Projections and the norms of both latents."""
-        return sum(m.weights for m in self.matmuls()) + self.kv_lora_rank + (self.q_lora_rank or 0)
+        return sum(m.weights for m in self.matmuls()) + self.latent_width + (self.q_lora_rank or 0)
 
     def shard(self, tp: int) -> Self:
-        """Query heads split over ``tp`` ranks; the latent has no head axis, so every rank keeps all of it."""
+        """Query heads split over ``tp`` ranks, and latent heads as far as there are; each rank stores at least one."""
         check_tp(self.num_q_heads, tp)
-        return replace(self, num_q_heads=self.num_q_heads // tp)
+        latent_heads = heads_per_rank("num_latent_heads", self.num_latent_heads, tp)
+        rank = latent_heads * self.latent_width
+        return replace(self, num_q_heads=self.num_q_heads // tp, num_latent_heads=latent_heads, kv_lora_rank=rank)
 
     def unpacked(self) -> Self | None:
         """Materialized: backends read decompressed heads."""
