@@ -167,12 +167,12 @@ def test_b14_a_window_counts_the_current_token(backend, storage):
     cache = fill(allocate(layout, 1, 10, storage), entries, [10])
     geometry, q = dense_geometry(4, 2, 16, 16), normal(1, 10, 4, 16, dtype=torch.float32)
     decoded, _ = attend(backend, geometry, cache, q[:, 9:])
-    prefilled, _ = attend(backend, geometry, cache, q)
     torch.testing.assert_close(decoded, torch.full_like(decoded, 57.5))
+    assert layout.bytes(10) == 4 * layout.bytes(1)
+    prefilled, _ = attend(backend, geometry, cache, q)  # a ring has not ten tokens at once: see storage/test_ring
     torch.testing.assert_close(prefilled[:, 9:], decoded)
     by_hand = [sum(j * j for j in range(max(0, i - 3), i + 1)) / min(4, i + 1) for i in range(10)]
     assert prefilled[0, :, 0, 0].tolist() == pytest.approx(by_hand)
-    assert layout.bytes(10) == 4 * layout.bytes(1)
 
 
 @each_storage
@@ -181,6 +181,8 @@ def test_b18_the_first_decode_write_follows_the_prompt(spec, storage):
     """Prompt 9, three steps: slots 0 to 11 written, slot 12 untouched, length 12."""
     module, x = build(spec, torch.float32), normal(2, 12, spec.hidden_size, dtype=torch.float32)
     cache = allocate(spec.layout(Dtype.F32), 2, 13, storage)
+    if cache.view.start is not None:
+        pytest.skip("a ring writes slot 12 modulo its slots: see storage/test_ring")
     decoder = Decoder(module, cache, BACKENDS["eager"])
     outputs = [decoder.prefill(x[:, :9]), *(decoder.decode(x[:, t : t + 1]) for t in (9, 10, 11))]
     assert cache.view.lengths.tolist() == [12, 12]

@@ -70,10 +70,19 @@ def test_prefill_of_any_chunk_then_decode_equals_the_reference(spec, backend, ch
     module, x = build(spec), normal(2, TOKENS, spec.hidden_size)
     decoder = decoder_of(module, backend)
     try:
-        prefilled = decoder.prefill(x[:, :7], chunk)
+        outputs = [decoder.prefill(x[:, :7], chunk), decode_all(decoder, x[:, 7:])]
     except Refused as refused:
         pytest.skip(str(refused))
-    same(torch.cat([prefilled, decode_all(decoder, x[:, 7:])], dim=1), module.reference(x))
+    same(torch.cat(outputs, dim=1), module.reference(x))
+
+
+@each_storage
+@each_spec
+def test_prefill_into_any_storage_then_decode_equals_the_reference(spec, storage):
+    module, x = build(spec), normal(2, 21, spec.hidden_size)
+    decoder = decoder_of(module, capacity=21, storage=storage)
+    outputs = [decoder.prefill(x[:, :14], chunk=5), decode_all(decoder, x[:, 14:])]
+    same(torch.cat(outputs, dim=1), module.reference(x))
 
 
 @each_spec

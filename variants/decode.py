@@ -79,9 +79,9 @@ class Decoder:
         self.backend = backend
 
     def prefill(self, x: Float[Tensor, "B T D"], chunk: int = PREFILL_CHUNK) -> Float[Tensor, "B T D"]:
-        """Append T tokens, ``chunk`` at a time, causally; a latent cache is read by materialized mathematics."""
+        """Append T tokens, up to ``chunk`` at a time, causally; a latent cache is read by materialized mathematics."""
         attention = self.attention.as_form(self.attention.spec.prefilling())
-        parts = [self._run(attention, part) for part in x.split(chunk, dim=1)]
+        parts = [self._run(attention, part) for part in x.split(min(chunk, self.cache.most_at_once), dim=1)]
         return torch.cat(parts, dim=1)
 
     def decode(self, x: Float[Tensor, "B Q D"]) -> Float[Tensor, "B Q D"]:
@@ -96,6 +96,8 @@ class Decoder:
             raise ValueError("a step needs at least one new token; got none")
         if longest > self.cache.capacity:
             raise ValueError(f"cache holds {self.cache.capacity} tokens per sequence; this step needs {longest}")
+        if queries > self.cache.most_at_once:
+            raise ValueError(f"this cache takes {self.cache.most_at_once} new tokens at once; got {queries}")
         position = before.long()[:, None] + torch.arange(queries, device=x.device)
         step = plan_step(attention, self.cache, self.backend, longest, queries, ragged=longest != shortest)
         return step(x, position)

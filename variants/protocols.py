@@ -168,6 +168,13 @@ class StoragePolicy(Protocol):
         """Slots per page; None where a sequence is one run."""
         ...
 
+    def refuses(self, layout: CacheLayout, queries: int = 1) -> list[str]:
+        """All reasons why it cannot hold such a layout through steps of ``queries`` new tokens; empty = it can.
+
+        Cheap, no tensors, never raises; where it refuses a layout the other methods may raise ValueError.
+        """
+        ...
+
     def allocated_bytes(self, layout: CacheLayout, batch: int, capacity: int) -> int:
         """Bytes of the slabs for ``batch`` sequences of up to ``capacity`` tokens, padding included; no allocation."""
         ...
@@ -202,6 +209,11 @@ class KVCache(Protocol):
     @property
     def allocated_bytes(self) -> int:
         """Bytes the slabs really take."""
+        ...
+
+    @property
+    def most_at_once(self) -> int:
+        """New tokens per sequence that one write may bring."""
         ...
 
     def write(self, entries: Entries, position: Int[Tensor, "B Q"]) -> None:

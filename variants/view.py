@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from einops import rearrange
-from jaxtyping import Int32, Shaped, UInt8
+from jaxtyping import Int, Int32, Shaped, UInt8
 from torch import Tensor
 
 from variants.contract.geometry import Span, one_run
@@ -28,13 +28,16 @@ class CacheView:
 
     ``slabs[i]`` holds the bytes of ``layout.slabs()[i]``, head-major. ``block_table`` maps a sequence's n-th page to a
     page of the slab; None means that page b is the whole of sequence b. ``lengths`` are cached tokens per sequence, the
-    newest included; the tensor belongs to the cache and changes in place when tokens are appended.
+    newest included; the tensor belongs to the cache and changes in place when tokens are appended. ``start`` is the
+    position of each sequence's oldest token still held where slots are reused (a ring: position p lies in slot p modulo
+    the number of slots); None means that every token is held and the oldest is 0.
     """
 
     layout: CacheLayout
     slabs: tuple[UInt8[Tensor, "P _heads S _row"], ...]
     lengths: Int32[Tensor, "B"]
     block_table: Int32[Tensor, "B N"] | None = None
+    start: Int32[Tensor, "B"] | None = None
 
     def stream(self, name: str) -> Shaped[Tensor, "P heads S W"]:
         """A typed, strided view of one stream; never a copy."""
@@ -57,13 +60,29 @@ class CacheView:
         """The view of one sequence alone; never a copy."""
         one = slice(row, row + 1)
         if self.block_table is None:
-            return replace(self, slabs=tuple(slab[one] for slab in self.slabs), lengths=self.lengths[one])
+            slabs, start = tuple(slab[one] for slab in self.slabs), None if self.start is None else self.start[one]
+            return replace(self, slabs=slabs, lengths=self.lengths[one], start=start)
         return replace(self, lengths=self.lengths[one], block_table=self.block_table[one])
 
+    def positions(self, max_length: int) -> Int[Tensor, "B T"]:
+        """Positions of the tokens that ``gather`` returns, in its order."""
+        oldest = torch.zeros_like(self.lengths) if self.start is None else self.start
+        return oldest[:, None] + torch.arange(min(max_length, self._held), device=oldest.device)
+
     def gather(self, span: Span, max_length: int) -> Shaped[Tensor, "B heads T W"]:
-        """Tokens [0, max_length) of every sequence in order; a copy where the cache is paged."""
+        """The first ``max_length`` held tokens of every sequence in order; a copy unless the cache is contiguous."""
         lying = self.span(span)
+        if self.start is not None:
+            slot = (self.positions(max_length) % self._held).long()
+            rows = torch.arange(len(slot), device=slot.device)[:, None]
+            return rearrange(lying[rows, :, slot], "b t heads w -> b heads t w")
         if self.block_table is None:
             return lying[:, :, :max_length]
         paged = lying[self.block_table.clamp(min=0).long()]  # pages of empty sequences may be -1
         return rearrange(paged, "b n heads s w -> b heads (n s) w")[:, :, :max_length]
+
+    @property
+    def _held(self) -> int:
+        """Tokens of one sequence that the slabs have room for."""
+        pages = 1 if self.block_table is None else self.block_table.shape[1]
+        return pages * self.slabs[0].shape[2]

@@ -1,7 +1,7 @@
 """One straight line per point: refuse, fit, prepare, prove, time each scope, say what was seen."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,15 @@ from experiments.measuring.prepare import (
     error_budget,
     oracle_bytes,
     prepare,
+    prove,
     read_layout,
-    relative_error,
+    read_policy,
     replica_bytes,
 )
 from experiments.measuring.row import Where, failed_row, known, timed_columns, work_of
 from experiments.measuring.series import Series
 from experiments.measuring.statistics import summarise
-from experiments.measuring.timing import Samples, collect, fixed_threads
+from experiments.measuring.timing import Samples, collect, fixed_threads, timer_reasons
 from experiments.record import Measurement
 from variants.contract.cost import Point, roofline
 from variants.protocols import Request
@@ -86,7 +87,13 @@ def _obstacle(where: Where) -> tuple[str, str] | None:
     """Status and reason of a point that must not even be tried."""
     if where.device is None:
         return "refused", f"this machine has no {where.series.device} device"
-    reasons = [*where.device.refuses(where.point.dtype), *_backend_reasons(where.series, where.device)]
+    layout = where.series.spec.layout(where.series.workload.kv_dtype)
+    reasons = [
+        *where.series.policy.refuses(layout, where.point.queries),
+        *where.device.refuses(where.point.dtype),
+        *timer_reasons(where.series.timer.kind, where.device.kind),
+        *_backend_reasons(where.series, where.device),
+    ]
     if reasons:
         return "refused", "; ".join(reasons)
     oracle = {"one sequence in float32 for the oracle": oracle_bytes(where.series, where.point)}
@@ -103,7 +110,7 @@ def _backend_reasons(series: Series, device: Device) -> list[str]:
     request = Request(
         geometry=(series.spec.unpacked() or series.spec).geometry(),
         layout=read_layout(series),
-        storage=series.policy,
+        storage=read_policy(series),
         device=device.kind,
         dtype=series.workload.dtype,
         queries=series.workload.queries,
@@ -115,14 +122,16 @@ def _backend_reasons(series: Series, device: Device) -> list[str]:
 def _time_point(where: Where, bench: Bench) -> Measured:
     bench.ceilings, bench.matmul_tflops(where.point.dtype)  # before the caches take the memory
     replicas = prepare(where.series, where.point, bench.device)
-    error, budget = relative_error(replicas[0]), error_budget(TORCH_DTYPES[where.point.dtype])
-    proof = audit.matches_oracle(error, budget)
+    first = prove(replicas[0], bench.device.synchronize)
+    proof = audit.matches_oracle(first.relative_error, error_budget(TORCH_DTYPES[where.point.dtype]))
     scopes = where.series.workload.scopes
     if not proof.holds:
         return Measured(tuple(failed_row(where, scope, "wrong", proof.numbers) for scope in scopes), {})
     rows, samples = [], {}
     for scope in scopes:
         taken = _collect(where, scope, replicas, bench)
+        if scope == "attend":
+            taken = replace(taken, first_call_us=first.first_call_us)
         rows.append(_timed_row(where, scope, replicas, taken, bench, proof))
         samples[rows[-1].key] = taken.us
     return Measured(tuple(rows), samples)

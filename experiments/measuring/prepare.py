@@ -10,12 +10,14 @@ from torch import Tensor
 
 from experiments.measuring.device import Device
 from experiments.measuring.series import Series
+from experiments.measuring.timing import WallTimer
 from variants.backend.eager import Eager
 from variants.contract.cost import Point
 from variants.contract.layout import CacheLayout
 from variants.decode import Step, plan_step
 from variants.noise import noise_
-from variants.protocols import Attention, KVCache
+from variants.protocols import Attention, KVCache, StoragePolicy
+from variants.storage.contiguous import Contiguous
 from variants.view import TORCH_DTYPES
 
 REPLICA_SHARE = 3  # replicas may take at most a third of the free memory
@@ -43,7 +45,9 @@ def replica_bytes(series: Series, point: Point) -> dict[str, int]:
     parts = {
         "cache": policy.allocated_bytes(spec.layout(series.workload.kv_dtype), point.batch, point.context),
         "block table": policy.table_bytes(point.batch, point.context),
-        "decompressed keys and values": policy.allocated_bytes(read, point.batch, point.context) if unpacks else 0,
+        "decompressed keys and values": read_policy(series).allocated_bytes(read, point.batch, point.context)
+        if unpacks
+        else 0,
         "weights": point.dtype.bytes(spec.weight_elements),
     }
     return {name: size for name, size in parts.items() if size}
@@ -62,6 +66,11 @@ def read_layout(series: Series) -> CacheLayout:
     return unpacked.layout(series.workload.dtype)
 
 
+def read_policy(series: Series) -> StoragePolicy:
+    """Where what the backend reads lies: in the cache, or in the one run per sequence that it is decompressed to."""
+    return series.policy if series.spec.unpacked() is None else Contiguous()
+
+
 def prepare(series: Series, point: Point, device: Device) -> list[Replica]:
     """As many replicas as asked for and as memory holds, at least one."""
     each = sum(replica_bytes(series, point).values())
@@ -70,12 +79,26 @@ def prepare(series: Series, point: Point, device: Device) -> list[Replica]:
     return [_replica(series, point, device, number) for number in range(count)]
 
 
-def relative_error(replica: Replica) -> float:
-    """Norm of (backend - eager) over norm of eager, same view and queries, worst sequence.
+@dataclass(frozen=True)
+class Proof:
+    """The replica's very first call: how long it took (it may compile) and how far it is from the oracle."""
 
-    Infinite if something is not finite, or if the output has not a row for every query.
+    first_call_us: float
+    relative_error: float
+
+
+def prove(replica: Replica, synchronize: Callable[[], None]) -> Proof:
+    """Call ``attend`` for the first time, by the wall clock, and hold that very output to eager's.
+
+    The error is the norm of (backend - eager) over the norm of eager, same view and queries, worst sequence; infinite
+    if something is not finite, or if the output has not a row for every query.
     """
-    o, _ = replica.planned.attend(replica.query)
+    outputs: list[Tensor] = []
+    us = WallTimer(synchronize).time(lambda: outputs.append(replica.planned.attend(replica.query)[0]))
+    return Proof(us, _relative_error(replica, outputs[0]))
+
+
+def _relative_error(replica: Replica, o: Tensor) -> float:
     if o.shape != (*replica.query.shape[:-1], replica.planned.geometry.d_v):
         return math.inf
     return max(_sequence_error(replica, o, row) for row in range(len(o)))

@@ -10,6 +10,7 @@ from experiments.measuring.series import Labels, Series
 from experiments.measuring.statistics import Summary
 from experiments.record import Measurement, point_key
 from variants.contract.cost import Floor, Point, Work, attend_work, cache_bytes, step_work
+from variants.contract.layout import CacheLayout, Window
 
 
 def _now() -> str:
@@ -118,6 +119,7 @@ def _identity_columns(where: Where, scope: str, temperature: str) -> dict[str, A
         "storage": labels.storage,
         "order": series.policy.order,
         "page_size": series.policy.page_size,
+        "window": _window(series),
         "backend": labels.backend,
         "model": series.model.name,
         "dtype": workload.dtype.value,
@@ -141,8 +143,7 @@ def _shape_columns(where: Where, scope: str) -> dict[str, Any]:
         "d_v": geometry.d_v,
         "scale": geometry.scale,
         "cache_bytes": cache_bytes(layout, point),
-        "allocated_bytes": series.policy.allocated_bytes(layout, point.batch, point.context),
-        "table_bytes": series.policy.table_bytes(point.batch, point.context),
+        **_allocated_columns(series, layout, point),
         "weight_bytes": point.dtype.bytes(spec.weight_elements),
         "io_bytes": work.io_bytes,
         "flops": work.flops,
@@ -159,6 +160,22 @@ def _machine_columns(where: Where) -> dict[str, Any]:
         "command": where.series.labels.command,
         "started_at": where.started_at,
     }
+
+
+def _allocated_columns(series: Series, layout: CacheLayout, point: Point) -> dict[str, int | None]:
+    """Bytes that the storage would take; none where it cannot hold such a layout."""
+    held = not series.policy.refuses(layout)
+    return {
+        "allocated_bytes": series.policy.allocated_bytes(layout, point.batch, point.context) if held else None,
+        "table_bytes": series.policy.table_bytes(point.batch, point.context) if held else None,
+    }
+
+
+def _window(series: Series) -> int | None:
+    """Tokens kept where all streams keep the same last ones."""
+    keeps = {stream.keep for stream in series.spec.layout(series.workload.kv_dtype).streams}
+    only = next(iter(keeps))
+    return only.size if len(keeps) == 1 and isinstance(only, Window) else None
 
 
 def _device_kind(where: Where) -> str:

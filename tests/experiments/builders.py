@@ -61,12 +61,17 @@ def composed(
     options: dict[str, Any] | None = None,
     name: object = "test",
     results: object = "results",
+    storage: str = "contiguous",
+    storing: dict[str, Any] | None = None,
     **workload: Any,
 ) -> Composed:
-    """A composed config as the door hands it over; ``options`` go to the attention, the rest to the workload."""
+    """A composed config as the door hands it over.
+
+    ``options`` go to the attention, ``storing`` to the storage, what is named nowhere to the workload.
+    """
     values = {
         "attention": {**config("attention")[attention], **(options or {})},
-        "storage": config("storage")["contiguous"],
+        "storage": {**config("storage")[storage], **(storing or {})},
         "backend": {"kind": backend},
         "model": model,
         "workload": {**WORKLOAD, **workload},
@@ -78,7 +83,7 @@ def composed(
     }
     choices: dict[str, str | None] = {
         "attention": attention,
-        "storage": "contiguous",
+        "storage": storage,
         "backend": backend,
         "model": str(model["name"]),
         "study": None,

@@ -14,10 +14,15 @@ from experiments import launcher
 from experiments.measuring import measure as measuring
 from experiments.record import Measurement, load
 from experiments.run import main
-from tests.builders import ROOT
+from tests.builders import ROOT, config
 from tests.experiments.builders import Answer, OneBench, Street, device, shell
+from variants.contract import plugin
+
+ATTENTIONS = " ".join(config("attention"))
+KINDS = ", ".join(plugin.kinds("attention"))
 
 SMALL = ("model=smollm2_135m", "device=cpu", "timer.rounds=2", "timer.replicas=2")
+EIGHT_HEADS = ("model.num_attention_heads=8", "model.num_key_value_heads=4", "model.hidden_size=512")  # 9 never halve
 SMALL_CACHE = """
 import experiments.measuring.device as device
 device._last_level_cache = lambda: 2**20  # five times this machine's own may be gigabytes
@@ -70,13 +75,30 @@ def test_a_sweep(street: Street) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("attention=glob(*)", "workload.context=16", "workload.scopes=step", "-m"),
-        ("-m", "attention=choice(mla,mha,gqa,mqa)", "workload.context=16", "workload.scopes=step"),
+        ("attention=glob(*)", *EIGHT_HEADS, "workload.context=16", "workload.scopes=step", "-m"),
+        (
+            "attention=choice(mla,mha,gqa,mqa,gta,gla)",
+            *EIGHT_HEADS,
+            "workload.context=16",
+            "workload.scopes=step",
+            "-m",
+        ),
     ],
 )
 def test_other_ways_to_sweep(street: Street, arguments: tuple[str, ...]) -> None:
     rows = run(street, *arguments)
-    assert Counter(r.attention for r in rows) == {"gqa": 1, "mha": 1, "mla": 1, "mqa": 1}
+    assert Counter(r.attention for r in rows) == dict.fromkeys(config("attention"), 1)
+
+
+def test_a_point_that_the_model_has_no_heads_for_is_an_error_row_beside_the_others(street: Street) -> None:
+    answer = street.knock(main, *with_small("-m", "attention=gqa,gla", "workload.context=16", "workload.scopes=step"))
+    rows = load(street.folder / "results").rows
+    assert answer.code == 3
+    assert {(r.attention, r.status) for r in rows} == {("gqa", "ok"), ("gla", "error")}
+    assert (
+        "num_latent_heads must be at least 1 and divide num_q_heads; got num_q_heads=9, num_latent_heads=2"
+        in answer.err
+    )
 
 
 @pytest.mark.parametrize("hydra_launcher", [(), ("hydra/launcher=basic",), ("hydra/launcher=rounds",)])
@@ -203,11 +225,11 @@ BAD = {
     ),
     "unknown attention": (
         ("attention=nope",),
-        "In 'config': Could not find 'attention/nope' Available options in 'attention': gqa mha mla mqa",
+        f"In 'config': Could not find 'attention/nope' Available options in 'attention': {ATTENTIONS}",
     ),
     "unknown attention in a sweep": (
         ("-m", "attention=mha,nope"),
-        "In 'config': Could not find 'attention/nope' Available options in 'attention': gqa mha mla mqa",
+        f"In 'config': Could not find 'attention/nope' Available options in 'attention': {ATTENTIONS}",
     ),
     "context 12q": (("workload.context=12q",), "workload.context must be a whole number >= 1"),
     "context 0": (("workload.context=0",), "workload.context must be a whole number >= 1"),
@@ -225,8 +247,8 @@ BAD = {
     "an empty name": (("name=",), "name must be letters, digits"),
     "no name": (("name=null",), "name must be letters, digits"),
     "names swept": (("-m", "name=a,b"), "one run writes one folder: name and results cannot be swept"),
-    "a kind that is a module": (("attention.kind=os",), "attention kind must be one of grouped, latent; got 'os'"),
-    "a kind that is a path": (("attention.kind=os.path",), "attention kind must be one of grouped, latent"),
+    "a kind that is a module": (("attention.kind=os",), f"attention kind must be one of {KINDS}; got 'os'"),
+    "a kind that is a path": (("attention.kind=os.path",), f"attention kind must be one of {KINDS}"),
     "an unknown interpolation": (("name='${nope}'",), "Interpolation key 'nope' not found"),
     "a mode that does not exist": (("hydra.mode=FOO",), "Error merging override hydra.mode=FOO"),
     "an unknown flag": (("--loud",), "unrecognized arguments: --loud (flags stand before or after all overrides"),
@@ -292,7 +314,7 @@ def test_help_needs_neither_torch_nor_pandas(tmp_path: Path) -> None:
     blocked = "import sys; sys.modules.update(dict.fromkeys(['torch', 'pandas', 'numpy', 'matplotlib', 'rich']))\n"
     answer = shell("-c", blocked + "from experiments.run import main\nmain()", "--help", cwd=tmp_path)
     assert (answer.code, answer.err) == (0, "")
-    for line in ("study=quick", "attention: gqa, mha, mla, mqa", "backend: eager, sdpa", "name=NAME"):
+    for line in ("study=quick", f"attention: {', '.join(config('attention'))}", "backend: eager, sdpa", "name=NAME"):
         assert line in answer.out
     assert list(tmp_path.iterdir()) == []
 
@@ -301,7 +323,7 @@ def test_a_wrong_name_is_told_without_torch_and_without_a_trace(tmp_path: Path) 
     blocked = "import sys; sys.modules['torch'] = None\nfrom experiments.run import main\nmain()"
     for level in ("0", "1"):
         answer = shell("-c", blocked, "attention=nope", cwd=tmp_path, HYDRA_FULL_ERROR=level)
-        assert answer.refusal.endswith("Available options in 'attention': gqa mha mla mqa")
+        assert answer.refusal.endswith(f"Available options in 'attention': {ATTENTIONS}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -311,7 +333,7 @@ def test_tab_completion_lists_the_choices(tmp_path: Path) -> None:
         *("-m", "experiments.run", "-sc", "query=bash"), cwd=tmp_path, COMP_LINE=typed, COMP_POINT=str(len(typed))
     )
     assert answer.code == 0, answer
-    assert answer.out.split() == ["attention=gqa", "attention=mha", "attention=mla", "attention=mqa"]
+    assert answer.out.split() == [f"attention={name}" for name in config("attention")]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -16,9 +16,11 @@ from tests.builders import (
     normal,
     positions,
     random_entries,
+    window_of,
 )
 from variants.contract.geometry import Span
 from variants.contract.layout import CacheLayout, Dtype, Every, Quant, Stream, Window
+from variants.storage.paged import Paged
 
 FP8_MLA = CacheLayout(
     (
@@ -66,13 +68,16 @@ def test_allocated_equals_logical_where_nothing_is_padded(storage, spec):
     if storage.page_size is not None:
         pytest.skip("pages round up")
     layout = spec.layout(Dtype.F64)  # two numbers fill 16 bytes
+    if window_of(layout) is not None:
+        pytest.skip("a window is held with room around it: in full, or for the tokens of a step")
     assert allocate(layout, 2, 9, storage).allocated_bytes == 2 * layout.bytes(9)
 
 
-def test_c20_contiguous_bytes_of_odd_shapes():
+def test_c20_bytes_of_odd_shapes():
     layout = dense_layout(3, 24, 24, Dtype.BF16)
     assert 2 * allocate(layout, 5, 100).allocated_bytes == 288_000
     assert STORAGES["contiguous"].table_bytes(5, 100) == 0
+    assert 2 * Paged(16).allocated_bytes(layout, 5, 100) == 322_560
 
 
 def test_contiguous_rows_are_padded_to_16_bytes():
@@ -183,7 +188,7 @@ def test_c16_noise_is_normal_in_every_stream(storage, name):
         used = stream[:, :, :600]
         assert used.isfinite().all()
         assert 0.5 < used.std() < 2
-        assert abs(float(used.mean())) < 0.1
+        assert abs(float(used.mean())) < max(0.1, 4 * used.numel() ** -0.5)  # a ring holds six tokens
         assert stream[:, :, 600:].isnan().all()
 
 
@@ -193,7 +198,9 @@ def test_noise_repeats_by_seed_and_nowhere_else(storage):
     caches = [allocate(layout, 2, 40, storage) for _ in range(3)]
     for cache, seed in zip(caches, (5, 5, 6), strict=True):
         cache.fill_noise(40, seed)
-    one, again, other = ([rows for s in streams(c).values() for page in s for rows in page] for c in caches)
+    one, again, other = (
+        [rows[:40] for s in streams(c).values() for row in s for rows in row] for c in caches
+    )  # behind 40 tokens a page is poison
     assert all(torch.equal(a, b) for a, b in zip(one, again, strict=True))
     everything = one + other
     assert len(everything) == 24

@@ -54,7 +54,7 @@ def _attend(q: Tensor, geometry: AttentionGeometry, view: CacheView, max_length:
 
 def _seen(view: CacheView, geometry: AttentionGeometry, queries: int, max_length: int) -> Tensor:
     """Which key each query sees: query i of row b stands at position lengths[b] - Q + i (bottom-right causal)."""
-    key = torch.arange(max_length, device=view.lengths.device)
+    key = view.positions(max_length)[:, None]  # [B, 1, T]
     back = torch.arange(queries, device=view.lengths.device) - queries
     position = (view.lengths[:, None] + back)[..., None]  # [B, Q, 1]
     seen = key <= position

@@ -28,12 +28,13 @@ class Cache:
         batch: int,
         device: torch.device,
         block_table: Int[Tensor, "B N"] | None = None,
+        start: Int[Tensor, "B"] | None = None,
     ) -> None:
         self.policy = policy
         shapes = [(pages, slab.heads, slots, slab.row_bytes) for slab in layout.slabs()]
         slabs = tuple(torch.full(shape, POISON, dtype=torch.uint8, device=device) for shape in shapes)
         lengths = torch.zeros(batch, dtype=torch.int32, device=device)
-        self.view = CacheView(layout, slabs, lengths, block_table)
+        self.view = CacheView(layout, slabs, lengths, block_table, start)
         self._slots = slots
         self._row = torch.arange(batch, device=device)[:, None]
 
@@ -42,6 +43,11 @@ class Cache:
         """Tokens a sequence can hold."""
         pages = 1 if self.view.block_table is None else self.view.block_table.shape[1]
         return pages * self._slots
+
+    @property
+    def most_at_once(self) -> int:
+        """A write may fill the whole cache."""
+        return self.capacity
 
     @property
     def allocated_bytes(self) -> int:
@@ -64,6 +70,7 @@ class Cache:
         position = torch.arange(self.capacity, device=lengths.device).expand(len(lengths), -1)
         row, column = (position >= lengths[:, None]).nonzero(as_tuple=True)
         page, slot = (index[row, column] for index in torch.broadcast_tensors(*self._place(position)))
+        page, slot = page[page >= 0], slot[page >= 0]  # a missing page is -1, which would index the pool's last one
         for slab in self.view.slabs:
             slab[page, :, slot] = POISON
         self.view.lengths.copy_(lengths)

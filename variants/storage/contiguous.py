@@ -16,6 +16,10 @@ class Contiguous:
     order = "hs"
     page_size = None
 
+    def refuses(self, layout: CacheLayout, queries: int = 1) -> list[str]:
+        """It holds every layout."""
+        return []
+
     def allocated_bytes(self, layout: CacheLayout, batch: int, capacity: int) -> int:
         """Slab bytes for ``batch`` sequences of ``capacity`` tokens."""
         return batch * sum(slab.bytes(capacity) for slab in layout.slabs())

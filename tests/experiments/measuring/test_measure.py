@@ -385,10 +385,10 @@ def test_an_exception_while_timing_is_a_row_too(monkeypatch: pytest.MonkeyPatch)
     assert [(r.context, r.status) for r in rows] == [(16, "error"), (16, "error"), (64, "ok"), (64, "ok")]
 
 
-def test_a_timer_of_another_device_is_an_error_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timer_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of(series(timer={"kind": "events"}), monkeypatch, benches=Benches())
     assert {(r.status, r.reason) for r in rows} == {
-        ("error", "ValueError: timer events needs a CUDA device; got cpu (use timer=wall)")
+        ("refused", "timer events needs a CUDA device; got cpu (use timer=wall)")
     }
     assert len(rows) == 4
 

@@ -15,8 +15,8 @@ from experiments.measuring.prepare import (
     error_budget,
     oracle_bytes,
     prepare,
+    prove,
     read_layout,
-    relative_error,
     replica_bytes,
 )
 from experiments.measuring.series import Series
@@ -135,8 +135,12 @@ def test_the_budget_is_a_few_roundings(dtype: torch.dtype) -> None:
     assert error_budget(dtype) == 4 * EPS[dtype] + 1e-5
 
 
-def error_of(faulty: Faulty, dtype: str = "fp32", batch: int = 1) -> float:
-    return relative_error(replicas_of(replace(series(dtype=dtype, batch=batch, context=64), backend=faulty))[0])
+def error_of(replica: Replica) -> float:
+    return prove(replica, lambda: None).relative_error
+
+
+def error_with(faulty: Faulty, dtype: str = "fp32", batch: int = 1) -> float:
+    return error_of(replicas_of(replace(series(dtype=dtype, batch=batch, context=64), backend=faulty))[0])
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16", "fp64"])
@@ -144,20 +148,20 @@ def error_of(faulty: Faulty, dtype: str = "fp32", batch: int = 1) -> float:
 @pytest.mark.parametrize("backend", ["eager", "sdpa"])
 def test_right_answers_are_within_budget(attention: str, backend: str, dtype: str) -> None:
     made = series(attention, backend, dtype=dtype, batch=2, queries=3, context=64)
-    error = relative_error(replicas_of(made)[0])
+    error = error_of(replicas_of(made)[0])
     assert error <= error_budget(getattr(torch, {"bf16": "bfloat16"}.get(dtype, dtype.replace("fp", "float"))))
     if backend == "eager" and dtype in ("fp32", "fp64"):
         assert error == 0
 
 
 def test_errors_are_relative_norms() -> None:
-    assert error_of(Faulty(lambda o: o * 1.25)) == pytest.approx(0.25)
-    assert error_of(Faulty(lambda o: o * 0)) == 1.0
-    assert error_of(Faulty(lambda o: -o)) == pytest.approx(2.0)
+    assert error_with(Faulty(lambda o: o * 1.25)) == pytest.approx(0.25)
+    assert error_with(Faulty(lambda o: o * 0)) == 1.0
+    assert error_with(Faulty(lambda o: -o)) == pytest.approx(2.0)
 
 
 def test_half_the_cache_is_far_off() -> None:
-    assert error_of(Faulty(share=0.5)) > 0.3
+    assert error_with(Faulty(share=0.5)) > 0.3
 
 
 def test_the_worst_sequence_counts() -> None:
@@ -166,7 +170,7 @@ def test_the_worst_sequence_counts() -> None:
         o[-1] *= 1.5
         return o
 
-    assert error_of(Faulty(spoil_last), batch=4) == pytest.approx(0.5)
+    assert error_with(Faulty(spoil_last), batch=4) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -176,7 +180,7 @@ def test_one_number_that_is_not_finite_is_enough(value: float) -> None:
         o[0, 0, 0, 0] = value
         return o
 
-    assert error_of(Faulty(spoil), batch=2) == math.inf
+    assert error_with(Faulty(spoil), batch=2) == math.inf
 
 
 CUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -198,12 +202,12 @@ def test_an_output_of_another_shape_is_wrong(cut: str) -> None:
         length=planned.length,
         attend=lambda q: (CUTS[cut](planned.plan.attend(q)[0]), None),
     )
-    assert relative_error(replica) <= 1e-5
-    assert relative_error(replace(replica, planned=unchecked)) == math.inf
+    assert error_of(replica) <= 1e-5
+    assert error_of(replace(replica, planned=unchecked)) == math.inf
 
 
 def test_the_oracle_sees_float64_where_the_point_is_float64() -> None:
-    assert error_of(Faulty(lambda o: o * (1 + 1e-9)), dtype="fp64") == pytest.approx(1e-9, rel=1e-3)
+    assert error_with(Faulty(lambda o: o * (1 + 1e-9)), dtype="fp64") == pytest.approx(1e-9, rel=1e-3)
 
 
 def test_read_layout_is_of_the_weights_dtype_once_decompressed() -> None:

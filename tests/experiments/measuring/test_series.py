@@ -15,9 +15,12 @@ from tests.experiments.builders import TIMER, TINY, composed, device, series
 from variants.attention.grouped.spec import GroupedSpec
 from variants.attention.latent.spec import LatentSpec
 from variants.backend.sdpa import Sdpa
+from variants.contract import plugin
 from variants.contract.cost import Point
 from variants.contract.layout import Dtype
 from variants.storage.contiguous import Contiguous
+
+KINDS = ", ".join(plugin.kinds("attention"))
 
 
 def refusal(**changes: Any) -> str:
@@ -144,10 +147,10 @@ def test_another_machine_of_the_same_kind_has_the_same_key() -> None:
             "num_kv_heads must be at least 1 and divide num_q_heads; got num_q_heads=4, num_kv_heads=3",
         ),
         ({"options": {"num_kv_heads": 0}}, "num_kv_heads must be at least 1 and divide num_q_heads"),
-        ({"options": {"kind": "os"}}, "attention kind must be one of grouped, latent; got 'os'"),
-        ({"options": {"kind": "os.path"}}, "attention kind must be one of grouped, latent; got 'os.path'"),
-        ({"options": {"kind": "..backend.sdpa"}}, "attention kind must be one of grouped, latent"),
-        ({"options": {"kind": None}}, "attention kind must be one of grouped, latent; got None"),
+        ({"options": {"kind": "os"}}, f"attention kind must be one of {KINDS}; got 'os'"),
+        ({"options": {"kind": "os.path"}}, f"attention kind must be one of {KINDS}; got 'os.path'"),
+        ({"options": {"kind": "..backend.sdpa"}}, f"attention kind must be one of {KINDS}"),
+        ({"options": {"kind": None}}, f"attention kind must be one of {KINDS}; got None"),
         ({"options": {"heads": 3}}, "attention: got an unexpected keyword argument 'heads'"),
         ({"backend": "antigravity"}, "backend kind must be one of eager, sdpa; got 'antigravity'"),
         ({"attention": "mla", "options": {"form": "melted"}}, "MLA form must be one of absorbed, materialized, expan"),
