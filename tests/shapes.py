@@ -4,20 +4,30 @@ Other annotations are left to mypy: beartype refuses some that mypy accepts (a P
 Self outside a decorated class).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from inspect import isclass
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from beartype import beartype
 from jaxtyping import AbstractArray, install_import_hook
 
-CHECKED_PACKAGES = ("variants", "experiments.measuring")
+ROOT = Path(__file__).parents[1]
+CHECKED = ("variants", "experiments/measuring")
+COMPILED = ("@njit", "@triton.jit", "@intrinsic")  # compilers read these functions' source: nothing may wrap them
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def pytest_load_initial_conftests() -> None:
     """Before any of ours is imported."""
-    install_import_hook(CHECKED_PACKAGES, f"{__name__}.checked")
+    install_import_hook(list(_modules()), f"{__name__}.checked")
+
+
+def _modules() -> Iterator[str]:
+    """Dotted names of the files to check; a package's own name would stand for all that is below it."""
+    for path in (path for folder in CHECKED for path in sorted((ROOT / folder).rglob("*.py"))):
+        if path.stem != "__init__" and not any(mark in path.read_text(encoding="utf-8") for mark in COMPILED):
+            yield ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
 def checked(function: Function) -> Function:
