@@ -314,7 +314,12 @@ def test_help_needs_neither_torch_nor_pandas(tmp_path: Path) -> None:
     blocked = "import sys; sys.modules.update(dict.fromkeys(['torch', 'pandas', 'numpy', 'matplotlib', 'rich']))\n"
     answer = shell("-c", blocked + "from experiments.run import main\nmain()", "--help", cwd=tmp_path)
     assert (answer.code, answer.err) == (0, "")
-    for line in ("study=quick", f"attention: {', '.join(config('attention'))}", "backend: eager, sdpa", "name=NAME"):
+    for line in (
+        "study=quick",
+        f"attention: {', '.join(config('attention'))}",
+        "backend: eager, numba_split_kv, sdpa",
+        "name=NAME",
+    ):
         assert line in answer.out
     assert list(tmp_path.iterdir()) == []
 
