@@ -48,6 +48,7 @@ class Measurement:
 
     ``context`` counts cached tokens attended, the new ones included. ``cache_bytes`` is logical (layout),
     ``allocated_bytes`` the slabs (padding included, tables apart), ``io_bytes`` what the scope must move at least.
+    ``kv_error`` is the relative error of attended values that a cache of codes causes, against one of ``dtype``.
     Raises ValueError if the status does not allow the fields that are set.
     """
 
@@ -67,6 +68,7 @@ class Measurement:
     origin: str = "measured"
     dtype: str
     kv_dtype: str
+    kv_error: float | None = None
     batch: int | None
     context: int | None
     queries: int | None

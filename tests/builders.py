@@ -13,12 +13,14 @@ from torch import Tensor, nn
 from variants.attention.grouped.spec import GroupedSpec
 from variants.attention.latent.spec import FORMS, LatentSpec
 from variants.attention.tied.spec import TiedSpec
+from variants.codes import decode, encode
 from variants.contract import plugin
 from variants.contract.geometry import AttentionGeometry, Span
 from variants.contract.layout import CacheLayout, Dtype, Stream, Window
 from variants.contract.model import ModelShape
 from variants.contract.rotary import Llama3, Rotary, Yarn
 from variants.protocols import Attended, Attention, Backend, KVCache, Plan, Request, Spec, StoragePolicy
+from variants.view import TORCH_DTYPES
 
 ROOT = Path(__file__).parent.parent
 CONF = ROOT / "conf"
@@ -150,10 +152,10 @@ def positions(batch: int, tokens: int, start: int = 0) -> Tensor:
 
 
 def random_entries(layout: CacheLayout, batch: int, tokens: int, seed: int = 2) -> dict[str, Tensor]:
-    """Entries [B, T, heads, W] of every stream, all different, in the stream's own dtype."""
+    """Entries [B, T, heads, W] of every stream, all different, in the stream's own dtype (float32 for codes)."""
     return {
-        s.name: normal(batch, tokens, s.heads, s.width, seed=seed + i, dtype=DTYPES[s.dtype])
-        for i, s in enumerate(layout.streams)
+        s.name: normal(batch, tokens, s.heads, s.width, seed=seed + i, dtype=DTYPES.get(s.dtype, torch.float32))
+        for i, s in enumerate(layout.entries)
     }
 
 
@@ -178,6 +180,17 @@ def fill_ring(cache: KVCache, entries: Mapping[str, Tensor], lengths: Sequence[i
         for slab in cache.view.slabs:
             slab[row] = 0xFF
     return cache
+
+
+def as_stored(entries: Mapping[str, Tensor], layout: CacheLayout) -> dict[str, Tensor]:
+    """Entries as a cache gives them back: codes times scales in float64, the rest untouched."""
+    stored = dict(entries)
+    for s in (s for s in layout.entries if s.quant):
+        assert s.quant is not None
+        parts = encode(entries[s.name], s)
+        codes = parts[s.name].to(TORCH_DTYPES[s.dtype])
+        stored[s.name] = decode(codes, parts[s.quant.scale], s.quant.block, torch.float64)
+    return stored
 
 
 def window_of(layout: CacheLayout) -> int | None:

@@ -8,6 +8,7 @@ from einops import rearrange
 from jaxtyping import Int, Int32, Shaped, UInt8
 from torch import Tensor
 
+from variants.codes import decode
 from variants.contract.geometry import Span, one_run
 from variants.contract.layout import CacheLayout, Dtype
 
@@ -80,6 +81,16 @@ class CacheView:
             return lying[:, :, :max_length]
         paged = lying[self.block_table.clamp(min=0).long()]  # pages of empty sequences may be -1
         return rearrange(paged, "b n heads s w -> b heads (n s) w")[:, :, :max_length]
+
+    def read(self, span: Span, max_length: int, dtype: torch.dtype) -> Shaped[Tensor, "B heads T W"]:
+        """``gather`` as numbers of ``dtype``: codes are multiplied by their scales."""
+        quant = self.layout.stream(span.stream).quant
+        if quant is None:
+            return self.gather(span, max_length).to(dtype)
+        whole = Span(span.stream, 0, span.stop)  # blocks are counted from the row's start
+        scales = Span(quant.scale, 0, -(-span.stop // quant.block))
+        codes = self.gather(whole, max_length), self.gather(scales, max_length)
+        return decode(*codes, quant.block, dtype)[..., span.start :]
 
     @property
     def _held(self) -> int:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from experiments.measuring import audit
 from experiments.measuring.bench import Bench, Benches
 from experiments.measuring.ceilings import EVICTING
+from experiments.measuring.coding import coding_error
 from experiments.measuring.device import Device, find_device
 from experiments.measuring.prepare import (
     Replica,
@@ -127,12 +128,13 @@ def _time_point(where: Where, bench: Bench) -> Measured:
     scopes = where.series.workload.scopes
     if not proof.holds:
         return Measured(tuple(failed_row(where, scope, "wrong", proof.numbers) for scope in scopes), {})
+    kv_error = coding_error(where.series, replicas[0].planned.attention, where.point.context, bench.device)
     rows, samples = [], {}
     for scope in scopes:
         taken = _collect(where, scope, replicas, bench)
         if scope == "attend":
             taken = replace(taken, first_call_us=first.first_call_us)
-        rows.append(_timed_row(where, scope, replicas, taken, bench, proof))
+        rows.append(_timed_row(where, scope, replicas, taken, bench, proof, kv_error))
         samples[rows[-1].key] = taken.us
     return Measured(tuple(rows), samples)
 
@@ -145,7 +147,13 @@ def _collect(where: Where, scope: str, replicas: list[Replica], bench: Bench) ->
 
 
 def _timed_row(
-    where: Where, scope: str, replicas: list[Replica], taken: Samples, bench: Bench, proof: audit.Check
+    where: Where,
+    scope: str,
+    replicas: list[Replica],
+    taken: Samples,
+    bench: Bench,
+    proof: audit.Check,
+    kv_error: float | None,
 ) -> Measurement:
     summary, work = summarise(taken.us), work_of(where, scope)
     temperature, reuse = _temperature(where, work.io_bytes, len(replicas), bench)
@@ -155,6 +163,7 @@ def _timed_row(
         **known(where, scope, temperature),
         **timed_columns(summary, work, roofline(work, ceiling, matmul)),
         "first_call_us": taken.first_call_us,
+        "kv_error": kv_error,
         "plan_us": replicas[0].plan_us,
         "reuse_bytes": reuse,
         "interleave": "none",

@@ -16,6 +16,7 @@ from tests.builders import (
     SPECS,
     STORAGES,
     allocate,
+    as_stored,
     attend,
     dense_geometry,
     dense_layout,
@@ -33,6 +34,7 @@ from tests.builders import (
     textbook,
     window_of,
 )
+from variants.contract.codes import CODES
 from variants.contract.geometry import AttentionGeometry, Span
 from variants.contract.layout import CacheLayout, Dtype, Quant, Stream, Window
 from variants.contract.rotary import Rotary
@@ -67,7 +69,7 @@ def rounded(q, entries, geometry, lengths, window=None):
     """The textbook with scores, weights and output rounded to q's dtype: an honest low-precision implementation."""
     o = []
     for b, length in enumerate(lengths):
-        k, v = (kv_rows(entries, spans, geometry, b)[:length] for spans in (geometry.key, geometry.value))
+        k, v = (kv_rows(entries, spans, geometry, b)[:length].to(q.dtype) for spans in (geometry.key, geometry.value))
         of_group = q[b].unflatten(1, (geometry.num_kv_heads, -1))
         scores = torch.einsum("qghk,tgk->ghqt", of_group, k) * geometry.scale
         back = torch.arange(length - q.shape[1], length)[:, None] - torch.arange(length)
@@ -127,6 +129,26 @@ def test_every_attention_refuses_or_matches(backend, storage, spec, dtype, lengt
         cache = fill(allocate(layout, 2, 9 + SPARE, storage), entries, lengths)
         q = normal(2, queries, geometry.num_q_heads, geometry.d_qk, seed=3, dtype=DTYPES[dtype])
         check(backend, geometry, cache, entries, q, lengths)
+
+
+@each_backend
+@each_storage
+@each_spec
+@pytest.mark.parametrize("codes", CODES, ids=lambda d: d.value)
+def test_codes_are_decoded_or_refused(backend, storage, spec, codes):
+    """Against what the cache holds: what coding loses is the cache's matter, not the backend's."""
+    read = spec.unpacked() or spec
+    layout, geometry, lengths = read.layout(codes), read.geometry(), [3, 9]
+    for dtype, queries in ((Dtype.F32, 3), (Dtype.BF16, 1)):
+        asked = request(geometry, layout, storage, dtype, queries, ragged=True)
+        reasons = refusals(backend, asked)
+        if reasons:
+            assert_reasons(reasons)
+            pytest.skip("; ".join(reasons))
+        entries = random_entries(layout, 2, 9 + SPARE)
+        cache = fill(allocate(layout, 2, 9 + SPARE, storage), entries, lengths)
+        q = normal(2, queries, geometry.num_q_heads, geometry.d_qk, seed=3, dtype=DTYPES[dtype])
+        check(backend, geometry, cache, as_stored(entries, layout), q, lengths)
 
 
 def assert_reasons(reasons):

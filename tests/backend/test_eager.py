@@ -117,8 +117,8 @@ def test_nan_in_a_used_slot_shows():
 @pytest.mark.parametrize(
     ("stream", "word"),
     [
-        (Stream("key", 2, 16, Dtype.INT8, quant=Quant("s", 16)), "dequantise"),
-        (Stream("key", 2, 16, Dtype.FP8_E4M3, quant=Quant("s", 16)), "dequantise"),
+        (Stream("key", 2, 16, Dtype.INT8, quant=Quant("s", 16, axis="tokens")), "decodes"),
+        (Stream("key", 2, 16, Dtype.INT4, quant=Quant("s", 16)), "decodes"),
         (Stream("key", 2, 16, Dtype.BF16, Every(4)), "every"),
     ],
 )

@@ -89,8 +89,8 @@ def test_stream_sizes_are_whole_and_positive(field, size):
 
 @pytest.mark.parametrize("dtype", [Dtype.INT8, Dtype.INT4])
 def test_codes_need_scales(dtype):
-    with pytest.raises(ValueError, match=f"'key': dtype {dtype.value} stores codes and needs quant="):
-        Stream("key", 1, 8, dtype)
+    with pytest.raises(ValueError, match=f"'key' of {dtype.value} codes needs quant="):
+        CacheLayout((Stream("key", 1, 8, dtype),))
 
 
 def test_quantisation_axis_is_known():

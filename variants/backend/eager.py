@@ -8,7 +8,7 @@ from einops import rearrange
 from torch import Tensor
 
 from variants.contract.geometry import AttentionGeometry, Span
-from variants.contract.layout import All, Window
+from variants.contract.layout import All, Dtype, Window
 from variants.protocols import Attended, Plan, Request
 from variants.view import CacheView
 
@@ -18,11 +18,11 @@ class Eager:
     """Scores, softmax and sums in float32, or float64 when the queries are float64."""
 
     def refuses(self, request: Request) -> list[str]:
-        """Streams of codes, whose scales it does not apply yet, and entries that are not one per token."""
-        coded = [s.name for s in request.layout.streams if s.quant or not s.dtype.is_float]
+        """Codes scaled by runs of tokens or too narrow for torch, and entries that are not one per token."""
+        odd = [s.name for s in request.layout.streams if s.dtype is Dtype.INT4 or (s.quant and s.quant.axis != "width")]
         sparse = [s.name for s in request.layout.streams if not isinstance(s.keep, All | Window)]
         checks = {
-            f"eager does not dequantise streams {coded}": coded,
+            f"eager decodes int8 and fp8_e4m3 with scales per column block; not streams {odd}": odd,
             f"eager cannot say which tokens streams {sparse} cover: they do not keep every one": sparse,
         }
         return [reason for reason, holds in checks.items() if holds]
@@ -37,9 +37,7 @@ def _attend(q: Tensor, geometry: AttentionGeometry, view: CacheView, max_length:
     exact = torch.float64 if q.dtype == torch.float64 else torch.float32
     seen = _seen(view, geometry, q.shape[1], max_length)  # [B, Q, T]
     used = seen.any(dim=1)[:, None, :, None]  # unused slots may hold NaN, and 0 * NaN is NaN
-    k, v = (
-        _heads(view, spans, geometry, max_length).to(exact).where(used, 0) for spans in (geometry.key, geometry.value)
-    )
+    k, v = (_heads(view, spans, geometry, max_length, exact).where(used, 0) for spans in (geometry.key, geometry.value))
     grouped = rearrange(q.to(exact), "b q (g h) k -> b q g h k", g=geometry.num_kv_heads)
     scores = torch.einsum("bqghk,bgtk->bqght", grouped, k) * geometry.scale
     scores = scores.where(seen[:, :, None, None, :], -torch.inf)
@@ -65,9 +63,11 @@ def _seen(view: CacheView, geometry: AttentionGeometry, queries: int, max_length
     return seen
 
 
-def _heads(view: CacheView, spans: Sequence[Span], geometry: AttentionGeometry, max_length: int) -> Tensor:
+def _heads(
+    view: CacheView, spans: Sequence[Span], geometry: AttentionGeometry, max_length: int, dtype: torch.dtype
+) -> Tensor:
     """Spans end to end as [B, G, T, W]; a one-head stream is broadcast to every kv head."""
-    parts = (view.gather(span, max_length).expand(-1, geometry.num_kv_heads, -1, -1) for span in spans)
+    parts = (view.read(span, max_length, dtype).expand(-1, geometry.num_kv_heads, -1, -1) for span in spans)
     return torch.cat(list(parts), dim=-1)
 
 

@@ -171,7 +171,7 @@ class Quant:
 class Stream:
     """One named thing that a token leaves in the cache: ``heads`` rows of ``width`` elements.
 
-    Raises ValueError if a size is not positive or an integer dtype comes without scales.
+    Raises ValueError if a size is not positive.
     """
 
     name: str
@@ -186,10 +186,6 @@ class Stream:
     def __post_init__(self) -> None:
         check_count(f"stream {self.name!r}: heads", self.heads)
         check_count(f"stream {self.name!r}: width", self.width)
-        if not self.dtype.is_float and self.quant is None:
-            raise ValueError(
-                f"stream {self.name!r}: dtype {self.dtype.value} stores codes and needs quant= (its scales)"
-            )
 
     @property
     def row_bytes(self) -> int:
@@ -227,7 +223,8 @@ class CacheLayout:
 
     ``rows`` groups streams whose bytes lie side by side (MLA: latent and rope, so that K is one whole row and V its
     first columns); a stream that is in no group gets a slab of its own.
-    Raises ValueError for doubled names, unknown names, or a group whose streams differ in heads or keep.
+    Raises ValueError for doubled names, unknown names, integers without scales, or a group whose streams differ in
+    heads or keep.
     """
 
     streams: tuple[Stream, ...]
@@ -244,12 +241,21 @@ class CacheLayout:
             raise ValueError(
                 f"rows and scales must name each stream at most once, from {names}; got {grouped + scales}"
             )
+        for stream in self.streams:
+            if not stream.dtype.is_float and stream.quant is None:
+                raise ValueError(f"stream {stream.name!r} of {stream.dtype.value} codes needs quant= (its scales)")
         for group in self.rows:
             kinds = {(self.stream(n).heads, self.stream(n).keep) for n in group}
             if len(kinds) != 1:
                 raise ValueError(
                     f"streams {group} share a row and must have equal heads and keep; got {sorted(map(str, kinds))}"
                 )
+
+    @property
+    def entries(self) -> tuple[Stream, ...]:
+        """The streams that an attention makes entries for: all but scales, which follow from what they scale."""
+        scales = {s.quant.scale for s in self.streams if s.quant}
+        return tuple(s for s in self.streams if s.name not in scales)
 
     def stream(self, name: str) -> Stream:
         """The stream called ``name``; KeyError if there is none."""

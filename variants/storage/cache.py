@@ -1,10 +1,13 @@
 """A preallocated cache written by position; policies differ only in how positions map to slots."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from variants.contract.layout import CacheLayout
+from variants.codes import encode
+from variants.contract.layout import CacheLayout, Stream
 from variants.noise import noise_
 from variants.protocols import Entries, StoragePolicy
 from variants.view import CacheView
@@ -61,8 +64,9 @@ class Cache:
         """
         page, slot = self._place(position)
         for name, entry in entries.items():
-            stream = self.view.stream(name)
-            stream[page, :, slot] = entry.to(stream.dtype)
+            for part, rows in encode(entry, self.view.layout.stream(name)).items():
+                stream = self.view.stream(part)
+                stream[page, :, slot] = rows.to(stream.dtype)
         self.view.lengths.copy_(position[:, -1] + 1)
 
     def truncate(self, lengths: Int[Tensor, "B"]) -> None:
@@ -82,10 +86,23 @@ class Cache:
         """
         for slab in self.view.slabs:
             slab[:, :, length:] = POISON
-        runs = (rows for s in self.view.layout.streams for page in self.view.stream(s.name) for rows in page)
-        for index, rows in enumerate(runs):
-            noise_(rows[:length], seed, start=index * 4099)
+        pages = range(len(self.view.slabs[0]))
+        runs = (
+            (s, (p, head, slice(length))) for s in self.view.layout.entries for p in pages for head in range(s.heads)
+        )
+        for index, (stream, where) in enumerate(runs):
+            self._noise(stream, where, seed, start=index * 4099)
         self.view.lengths.fill_(length)
+
+    def _noise(self, stream: Stream, where: Any, seed: int, start: int) -> None:
+        """Noise in the slots that ``where`` selects of a stream, encoded where it holds codes."""
+        slots = self.view.stream(stream.name)[where]
+        if stream.quant is None:
+            noise_(slots, seed, start)
+            return
+        drawn = noise_(torch.empty(slots.shape, device=slots.device), seed, start)
+        for part, rows in encode(drawn, stream).items():
+            self.view.stream(part)[where].copy_(rows)
 
     def _place(self, position: Int[Tensor, "B T"]) -> tuple[Tensor, Tensor]:
         if self.view.block_table is None:

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from variants.contract.layout import CacheLayout, Keep, check_count
-from variants.noise import BLOCK, noise_
+from variants.noise import BLOCK
 from variants.protocols import Entries
 from variants.storage.cache import POISON, Cache
 
@@ -85,9 +85,9 @@ class PagedCache(Cache):
 
     def fill_noise(self, length: int, seed: int) -> None:
         """Noise in the pages of ``length`` tokens per sequence, no two alike; slots behind them stay poisoned."""
-        parts = (part for s in self.view.layout.streams for part in _page_runs(self.view.stream(s.name)))
-        for index, pages in enumerate(parts):
-            noise_(pages, seed, start=index * 4099)
+        parts = ((s, part) for s in self.view.layout.entries for part in _page_runs(self.view.stream(s.name)))
+        for index, (stream, pages) in enumerate(parts):
+            self._noise(stream, pages, seed, start=index * 4099)
         for slab in self.view.slabs:
             slab[self._free] = POISON
         self.truncate(torch.full_like(self.view.lengths, length))
@@ -165,10 +165,10 @@ class PagedCache(Cache):
             self._free.append(page)
 
 
-def _page_runs(stream: Shaped[Tensor, "P heads S W"]) -> tuple[Tensor, ...]:
+def _page_runs(stream: Shaped[Tensor, "P heads S W"]) -> list[slice]:
     """Pages in runs that the noise's block covers once: it starts again in each, and so needs another start."""
-    runs: tuple[Tensor, ...] = stream.split(max(1, BLOCK // 2 // stream[0].numel()))
-    return runs
+    each = max(1, BLOCK // 2 // stream[0].numel())
+    return [slice(first, first + each) for first in range(0, len(stream), each)]
 
 
 plugin = Paged

@@ -471,7 +471,7 @@ def test_a_point_may_use_nine_tenths_of_the_free_memory(
 REFUSED = {
     "fp8 activations": (
         {"dtype": "fp8_e4m3"},
-        "cpu cannot multiply fp8_e4m3 activations; use fp64, fp32, fp16, bf16",
+        "cpu cannot multiply fp8_e4m3 activations; use fp64, fp32, fp16, bf16; sdpa cannot do streams of codes",
     ),
     "another dtype in the cache": (
         {"kv_dtype": "fp16"},
@@ -499,11 +499,21 @@ def test_a_cache_of_another_dtype_is_measured_where_the_backend_can(monkeypatch:
     assert {(r.status, r.dtype, r.kv_dtype) for r in rows} == {("ok", "bf16", "fp8_e4m3")}
 
 
+def test_a_cache_of_codes_says_what_it_costs_in_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = {kv: rows_of(series("gqa", "eager", dtype="bf16", kv_dtype=kv), monkeypatch) for kv in ("int8", "fp8_e4m3")}
+    errors = {kv: {r.kv_error for r in rows if r.context == 64} for kv, rows in codes.items()}
+    (int8,), (fp8,) = errors["int8"], errors["fp8_e4m3"]
+    assert int8 is not None
+    assert fp8 is not None
+    assert 1e-3 < int8 < 0.02 < fp8 < 0.1  # eight bits of a number, or four with the sign
+    assert {r.kv_error for r in rows_of(series("gqa", "eager", dtype="bf16"), monkeypatch)} == {None}
+
+
 def test_what_is_decompressed_is_no_longer_of_the_caches_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     made = series("mla", "sdpa", options={"form": "materialized"}, dtype="bf16", kv_dtype="fp8_e4m3")
     rows = rows_of(made, monkeypatch)
     assert {(r.status, r.reason) for r in rows} == {("ok", None)}
-    assert [r.allocated_bytes for r in rows[::2]] == [16 * 80, 64 * 80]
+    assert [r.allocated_bytes for r in rows[::2]] == [16 * 96, 64 * 96]
 
 
 def test_a_rank_of_two_is_measured_as_one(monkeypatch: pytest.MonkeyPatch) -> None:

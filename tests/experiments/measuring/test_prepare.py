@@ -211,6 +211,11 @@ def test_the_oracle_sees_float64_where_the_point_is_float64() -> None:
 
 
 def test_read_layout_is_of_the_weights_dtype_once_decompressed() -> None:
-    for form, dtype in (("absorbed", Dtype.FP8_E4M3), ("materialized", Dtype.BF16), ("expanded", Dtype.FP8_E4M3)):
+    fp8, scale, bf16 = Dtype.FP8_E4M3, Dtype.F32, Dtype.BF16
+    for form, dtypes in (
+        ("absorbed", [fp8, scale, bf16]),
+        ("materialized", [bf16] * 2),
+        ("expanded", [fp8, scale] * 2),
+    ):
         made = series("mla", options={"form": form}, dtype="bf16", kv_dtype="fp8_e4m3")
-        assert {s.dtype for s in read_layout(made).streams} == {dtype}
+        assert [s.dtype for s in read_layout(made).streams] == dtypes

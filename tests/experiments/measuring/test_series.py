@@ -168,7 +168,7 @@ def test_another_machine_of_the_same_kind_has_the_same_key() -> None:
         ({"timer": {"threads": True}}, "timer.threads must be a whole number >= 1; got True"),
         ({"timer": {"tick": 1}}, "timer: got an unexpected keyword argument 'tick'"),
         ({"device": "tpu"}, "device.kind must be one of auto, cpu, cuda; got {'kind': 'tpu'}"),
-        ({"kv_dtype": "int8"}, "stream 'key': dtype int8 stores codes and needs quant"),
+        ({"kv_dtype": "int4"}, "stream 'key' of int4 codes needs quant"),
         ({"model": {**TINY, "num_attention_heads": 0}}, "model.num_attention_heads must be a whole number >= 1; got 0"),
         ({"model": {**TINY, "heads": 4}}, "model has no field 'heads'"),
         ({"context": 0}, "workload.context must be a whole number >= 1"),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from variants.contract.codes import stored
 from variants.contract.cost import Matmul
 from variants.contract.geometry import AttentionGeometry, Span, check_heads, check_tp, heads_per_rank
 from variants.contract.layout import All, CacheLayout, Dtype, Stream, Window, check_count
@@ -66,9 +67,9 @@ class GroupedSpec:
         )
 
     def layout(self, dtype: Dtype) -> CacheLayout:
-        """Key and value streams, each in a slab of its own."""
+        """Key and value streams, each in a slab of its own; codes share one with their scales."""
         keep = All() if self.window is None else Window(self.window)
-        return CacheLayout(tuple(Stream(n, self.num_kv_heads, self.head_dim, dtype, keep) for n in ("key", "value")))
+        return stored(*(Stream(n, self.num_kv_heads, self.head_dim, dtype, keep) for n in ("key", "value")))
 
     def geometry(self) -> AttentionGeometry:
         """K = key, V = value."""

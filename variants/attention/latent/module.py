@@ -57,8 +57,9 @@ class LatentAttention(nn.Module):
 
     def unpack(self, packed: CacheView, target: CacheView, length: int) -> None:
         """Decompress tokens [0, length) of a latent cache into per-head keys and values (eqs. 10, 11, 16)."""
-        latent = packed.gather(Span("latent", 0, self.spec.latent_width), length)
-        rope = packed.gather(Span("rope", 0, self.spec.qk_rope_head_dim), length)
+        weight = self.kv_b_proj.weight.dtype
+        latent = packed.read(Span("latent", 0, self.spec.latent_width), length, weight)
+        rope = packed.read(Span("rope", 0, self.spec.qk_rope_head_dim), length, weight)
         key, value = self._decompress(latent.transpose(1, 2), rope.transpose(1, 2))
         target.stream("key")[:, :, :length] = rearrange(key, "b t h k -> b h t k")
         target.stream("value")[:, :, :length] = rearrange(value, "b t h v -> b h t v")
@@ -113,10 +114,10 @@ class LatentAttention(nn.Module):
         """Per-head keys [B, T, H, K] and values [B, T, H, V] of latents [B, T, L, C] and rotary keys [B, T, 1, R]."""
         spec, weight = self.spec, self.kv_b_proj.weight
         of_latent = rearrange(weight, "(l hw) c -> l hw c", l=spec.num_latent_heads)
-        both = torch.einsum("btlc,lwc->btlw", latent.to(weight.dtype), of_latent)
+        both = torch.einsum("btlc,lwc->btlw", latent, of_latent)
         both = rearrange(both, "b t l (h w) -> b t (l h) w", w=spec.qk_nope_head_dim + spec.v_head_dim)
         nope, value = both.split([spec.qk_nope_head_dim, spec.v_head_dim], dim=-1)
-        shared = rope.to(nope.dtype).expand(-1, -1, spec.num_q_heads, -1)
+        shared = rope.expand(-1, -1, spec.num_q_heads, -1)
         return torch.cat([nope, shared], dim=-1), value
 
     def _up(self) -> tuple[Tensor, Tensor]:

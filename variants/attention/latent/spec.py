@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from variants.contract.codes import stored, uncoded
 from variants.contract.cost import Applied, Matmul
 from variants.contract.geometry import AttentionGeometry, Span, check_heads, check_tp, heads_per_rank
 from variants.contract.layout import CacheLayout, Dtype, Sharding, Stream, check_count
@@ -100,12 +101,12 @@ class LatentSpec:
         """Latent and rotary key side by side in one row, or per-head keys and values when expanded."""
         if self.form == "expanded":
             key = Stream("key", self.num_q_heads, self.qk_head_dim, dtype)
-            return CacheLayout((key, Stream("value", self.num_q_heads, self.v_head_dim, dtype)))
-        rope = Stream("rope", 1, self.qk_rope_head_dim, dtype, sharding=Sharding.REPLICATED)
+            return stored(key, Stream("value", self.num_q_heads, self.v_head_dim, dtype))
+        rope = Stream("rope", 1, self.qk_rope_head_dim, uncoded(dtype), sharding=Sharding.REPLICATED)
         if self.num_latent_heads > 1:
-            return CacheLayout((Stream("latent", self.num_latent_heads, self.latent_width, dtype), rope))
+            return stored(Stream("latent", self.num_latent_heads, self.latent_width, dtype), rope)
         latent = Stream("latent", 1, self.kv_lora_rank, dtype, sharding=Sharding.REPLICATED)
-        return CacheLayout((latent, rope), rows=(("latent", "rope"),))
+        return stored(latent, rope, one_row=True)
 
     def geometry(self) -> AttentionGeometry:
         """Absorbed: latent heads whose V lies inside K. Otherwise the decompressed heads."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from variants.contract.codes import stored, uncoded
 from variants.contract.cost import Matmul
 from variants.contract.geometry import AttentionGeometry, Span, check_heads, check_tp, heads_per_rank
 from variants.contract.layout import CacheLayout, Dtype, Sharding, Stream, check_count
@@ -68,7 +69,7 @@ class TiedSpec:
     def layout(self, dtype: Dtype) -> CacheLayout:
         """A tied state per kv head and one rotary key for all of them."""
         tied = Stream("tied", self.num_kv_heads, self.head_dim, dtype)
-        return CacheLayout((tied, Stream("rope", 1, self.qk_rope_head_dim, dtype, sharding=Sharding.REPLICATED)))
+        return stored(tied, Stream("rope", 1, self.qk_rope_head_dim, uncoded(dtype), sharding=Sharding.REPLICATED))
 
     def geometry(self) -> AttentionGeometry:
         """K = tied[:tied_width] + rope, V = tied."""
