@@ -14,7 +14,7 @@ from jaxtyping import AbstractArray, install_import_hook
 
 ROOT = Path(__file__).parents[1]
 CHECKED = ("variants", "experiments/measuring")
-COMPILED = ("@njit", "@triton.jit", "@intrinsic")  # compilers read these functions' source: nothing may wrap them
+COMPILED = ("@njit", "@triton.jit", "@instruction")  # compilers read these functions' source: nothing may wrap them
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

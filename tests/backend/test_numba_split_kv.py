@@ -4,13 +4,16 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import numba
+import numpy as np
 import pytest
 import torch
 
 from tests.builders import dense_geometry
 from variants.attention.grouped.spec import GroupedSpec
 from variants.backend.eager import Eager
-from variants.backend.numba_split_kv import NumbaSplitKV, launch
+from variants.backend.numba_split_kv import NumbaSplitKV, launch, matrix
+from variants.backend.numba_split_kv.codes import decode
 from variants.contract.layout import CacheLayout, Dtype, Quant, Stream
 from variants.contract.model import ModelShape
 from variants.contract.plugin import find
@@ -23,6 +26,7 @@ from variants.view import TORCH_DTYPES
 BUDGET = {Dtype.F32: 2e-6, Dtype.BF16: 2**-8}  # float32 sums; the rounded output
 LENGTHS = (1, 2, 63, 0, 64, 65, 1000)
 CPU = torch.device("cpu")
+needs_matrix = pytest.mark.skipif(not matrix.ready(), reason="this CPU has no matrix unit, or none for this process")
 
 
 def model(heads, width):
@@ -41,13 +45,13 @@ def filled(spec, dtype, policy, lengths):
     return cache
 
 
-def error(spec, dtype, policy, lengths, queries=1, chunk=None):
+def error(spec, dtype, policy, lengths, queries=1, chunk=None, backend=NumbaSplitKV):
     """Relative error of the output, after checking what must hold exactly."""
     cache, geometry = filled(spec, dtype, policy, lengths), spec.geometry()
     generator = torch.Generator().manual_seed(7)
     q = torch.randn(len(lengths), queries, geometry.num_q_heads, geometry.d_qk, generator=generator)
-    q = q.to(TORCH_DTYPES[dtype])
-    o, lse = NumbaSplitKV(chunk).plan(geometry, cache.view, max(lengths), queries).attend(q)
+    q = q.to(TORCH_DTYPES.get(dtype if dtype in BUDGET else Dtype.F32))
+    o, lse = backend(chunk).plan(geometry, cache.view, max(lengths), queries).attend(q)
     exact, exact_lse = Eager().plan(geometry, cache.view, max(lengths), queries).attend(q.double())
     assert lse is not None
     assert exact_lse is not None
@@ -121,66 +125,116 @@ def test_it_says_why_it_refuses():
     assert refuses(request(spec.layout(Dtype.F32), spec.geometry())) == []
     assert refuses(request(spec.layout(Dtype.F32), spec.geometry(), "cuda")) == ["numba_split_kv runs on a CPU only"]
     assert refuses(request(spec.layout(Dtype.BF16), spec.geometry())) == [
-        "numba_split_kv needs queries in the cache's dtype"
+        "numba_split_kv reads a cache in the queries' dtype, or codes"
     ]
     assert refuses(request(spec.layout(Dtype.F64), spec.geometry(), dtype=Dtype.F64)) == [
-        "numba_split_kv reads fp32 and bf16 caches only"
+        "numba_split_kv takes fp32 and bf16 queries only"
     ]
-    codes = CacheLayout(
-        (
-            Stream("key", 1, 8, Dtype.INT8, quant=Quant("s", 8)),
-            Stream("value", 1, 8, Dtype.INT8, quant=Quant("s", 8)),
-            Stream("s", 1, 1, Dtype.F32),
-        )
-    )
-    assert "numba_split_kv does not dequantise" in refuses(request(codes, dense_geometry(1, 1, 8, 8)))
+    assert refuses(request(spec.layout(Dtype.INT8), spec.geometry())) == []
+    key, scale = Stream("key", 1, 8, Dtype.INT8, quant=Quant("s", 8)), Stream("s", 1, 1, Dtype.F32)
+    for value in (Stream("value", 1, 8, Dtype.F32), Stream("value", 1, 8, Dtype.FP8_E4M3, quant=Quant("s", 8))):
+        assert refuses(request(CacheLayout((key, value, scale)), dense_geometry(1, 1, 8, 8))) == [
+            "numba_split_kv needs keys and values coded alike"
+        ]
+    by_token = Stream("value", 1, 8, Dtype.INT8, quant=Quant("s", 8, axis="tokens"))
+    assert refuses(request(CacheLayout((key, by_token, scale)), dense_geometry(1, 1, 8, 8))) == [
+        "numba_split_kv decodes int8 and fp8_e4m3 with scales per block of columns"
+    ]
+
+
+@needs_matrix
+def test_a_wide_group_of_bfloat16_goes_to_the_matrix_unit():
+    names = {}
+    for spec, dtype in ((SPECS["group 32, width 256"], Dtype.BF16), (SPECS["group 32, width 256"], Dtype.F32)):
+        cache = filled(spec, dtype, Contiguous(), (300,))
+        names[dtype] = NumbaSplitKV().plan(spec.geometry(), cache.view, 300).kernel
+    assert names == {Dtype.BF16: "numba_split_kv[256, matrix unit]", Dtype.F32: "numba_split_kv[256]"}
+
+
+@pytest.mark.parametrize("name", ["group 32, width 256", "MLA 576/512"])
+def test_without_a_matrix_unit_the_answer_is_the_same(name, monkeypatch):
+    monkeypatch.setattr(matrix, "ready", lambda: False)
+    assert error(SPECS[name], Dtype.BF16, Paged(page_size=16), LENGTHS) < BUDGET[Dtype.BF16]
+
+
+def test_torch_keeps_its_number_of_threads():
+    spec = SPECS["group 1"]
+    cache = filled(spec, Dtype.F32, Contiguous(), (300,))
+    before = torch.get_num_threads()
+    NumbaSplitKV().plan(spec.geometry(), cache.view, 300).attend(torch.randn(1, 1, 4, 64))
+    assert torch.get_num_threads() == before
+
+
+def test_codes_of_e4m3_are_all_decoded_exactly():
+    """All 256 codes, those for NaN included, one per column and each with another scale."""
+    codes = torch.arange(256, dtype=torch.uint8)
+    out, at = np.zeros(256, np.float32), np.array([0, 0])
+    scales = np.linspace(0.5, 2, 256, dtype=np.float32)
+    decode_all(codes.numpy(), at, scales, out)
+    exact = codes.view(torch.float8_e4m3fn).float() * torch.from_numpy(scales)
+    assert torch.equal(torch.from_numpy(out).nan_to_num(nan=1e9), exact.nan_to_num(nan=1e9))
+
+
+@numba.njit
+def decode_all(codes, at, scales, out):
+    decode(codes, at, 0, 1, 256, scales, 1, 1, True, out, 0)
 
 
 MUTANTS = {
-    "no rescale": ("total[row, c] *= rescale", "total[row, c] *= np.float32(1.0)"),
-    "page dropped": ("table[b, min(position // slots, table.shape[1] - 1)]", "table[b, 0]"),
-    "mask removed": ("stop = min(last + row % queries + 1, tokens)", "stop = tokens"),
-    "a split left out": ("low = oldest + split * chunk", "low = oldest + split * chunk + split"),
-    "another head's keys": ("fetch(key, places[0], page, g, slot", "fetch(key, places[0], page, 0, slot"),
+    "no rescale": ("block", "sums[out, c] *= rescale", "sums[out, c] *= np.float32(1.0)"),
+    "page dropped": ("block", "table[b, min((first + t) // slots, table.shape[1] - 1)]", "table[b, 0]"),
+    "mask removed": ("block", "stop = max(min(last + 1, tokens), 0)", "stop = tokens"),
+    "a token left out": ("block", "low = oldest + split * chunk", "low = oldest + split * chunk + split"),
+    "combine weights dropped": ("combine", "weight = np.float32(math.exp(", "weight = np.float32(1.0 + 0.0 * ("),
+    "another head's keys": ("stream", "locate(key_place, table, b, slots, g,", "locate(key_place, table, b, slots, 0,"),
+    "one scale for all": ("codes", "builder.add(builder.load(factor), index)", "number(0)"),
+    "another head's values": (
+        "wide",
+        "locate(value_place, table, b, slots, g,",
+        "locate(value_place, table, b, slots, 0,",
+    ),
+    "tokens turned to the wrong place": ("wide", "mine + tile * EDGE, token)", "mine + tile * EDGE, 0)"),
 }
+WHERE = {"stream": (Dtype.F32,), "codes": (Dtype.FP8_E4M3,), "wide": (Dtype.BF16,)}
+SEEDED = [(m, d) for m, (file, *_) in MUTANTS.items() for d in WHERE.get(file, (Dtype.F32, Dtype.BF16))]
 
 
-def is_seen():
-    """Whether the checks above reject what the kernel in place computes."""
+def is_seen(backend, dtype):
+    """Whether the checks above reject what a kernel computes."""
     try:
-        got = error(SPECS["group 8, width 128"], Dtype.F32, Paged(page_size=16), (300, 65), 3, chunk=64)
+        got = error(SPECS["group 8, width 128"], dtype, Paged(page_size=16), (300, 65), 3, 200, backend)
     except AssertionError:
         return True
-    return got >= BUDGET[Dtype.F32]
+    return got >= BUDGET.get(dtype, BUDGET[Dtype.F32])
+
+
+def mutated(mutant, folder, monkeypatch):
+    """The package with one line of one file changed, as ``mutated.NumbaSplitKV``."""
+    file, old, new = MUTANTS[mutant]
+    for path in Path(launch.__file__).parent.glob("*.py"):
+        source = path.read_text(encoding="utf-8").replace("cache=True", "cache=False")
+        assert path.stem != file or source.count(old) == 1
+        source = source.replace(old, new) if path.stem == file else source
+        (folder / path.name).write_text(source.replace("variants.backend.numba_split_kv", "mutated"), encoding="utf-8")
+    place = importlib.util.spec_from_file_location(
+        "mutated", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert place is not None
+    assert place.loader is not None
+    module = importlib.util.module_from_spec(place)
+    monkeypatch.setitem(sys.modules, "mutated", module)
+    place.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_fault_in_the_kernel_is_seen(mutant, tmp_path, monkeypatch):
-    source = Path(launch.__file__).with_name("stream.py").read_text(encoding="utf-8")
-    old, new = MUTANTS[mutant]
-    assert source.count(old) == 1
-    place = tmp_path / "mutated_stream.py"
-    place.write_text(source.replace(old, new).replace("cache=True", "cache=False"), encoding="utf-8")
-    loader = importlib.util.spec_from_file_location("mutated_stream", place)
-    assert loader is not None
-    assert loader.loader is not None
-    module = importlib.util.module_from_spec(loader)
-    monkeypatch.setitem(sys.modules, "mutated_stream", module)
-    loader.loader.exec_module(module)
-    assert not is_seen()
-    monkeypatch.setattr(launch, "stream", module.stream)
-    assert is_seen()
-
-
-@pytest.mark.slow
-def test_combine_weights_matter(monkeypatch):
-    """Without the weights of the splits the merge is wrong."""
-
-    def unweighted(sums, state, o, lse):
-        o[:] = sums.sum(3) / state[..., 1].sum(3)[..., None]
-        lse[:] = 0
-
-    monkeypatch.setattr(launch, "combine", unweighted)
-    with pytest.raises(AssertionError):
-        assert error(SPECS["group 8, width 128"], Dtype.F32, Contiguous(), (300, 65), chunk=64) < BUDGET[Dtype.F32]
+@pytest.mark.parametrize(("mutant", "dtype"), SEEDED)
+def test_a_fault_in_a_kernel_is_seen(mutant, dtype, tmp_path, monkeypatch):
+    if dtype is Dtype.BF16 and not matrix.ready():
+        pytest.skip("no matrix unit")
+    for name in [name for name in sys.modules if name.startswith("mutated.")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert not is_seen(NumbaSplitKV, dtype)
+    assert is_seen(mutated(mutant, tmp_path, monkeypatch).NumbaSplitKV, dtype)
+    for name in [name for name in sys.modules if name.startswith("mutated.")]:
+        del sys.modules[name]

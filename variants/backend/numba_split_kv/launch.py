@@ -1,44 +1,135 @@
 """Workspace and arrays of a planned step; compiling happens here, once per types, and is cached on disk."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import numba
+import numpy as np
 import torch
 from einops import rearrange
 from torch import Tensor
 
+from variants.backend.numba_split_kv import matrix, pool, stream, wide
 from variants.backend.numba_split_kv.combine import combine
-from variants.backend.numba_split_kv.operands import operands, split_tokens
-from variants.backend.numba_split_kv.stream import stream
+from variants.backend.numba_split_kv.operands import WIDTH, Array, Operands, operands, split_tokens
 from variants.contract.geometry import AttentionGeometry
 from variants.protocols import Attended, Plan
 from variants.view import CacheView
 
+LEAST_ROWS = 5  # of a group: below that, most of a matrix unit's 16 rows would be idle
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a plan is made for; ``threads`` run it, ``most`` may hold workspace."""
+
+    batch: int
+    groups: int
+    rows: int
+    d_qk: int
+    d_v: int
+    splits: int
+    most: int
+
+    @property
+    def padded(self) -> int:
+        """Rows in whole tiles of a matrix unit."""
+        return -(-self.rows // matrix.EDGE) * matrix.EDGE
+
 
 def plan(geometry: AttentionGeometry, view: CacheView, max_length: int, queries: int, chunk: int | None) -> Plan:
     """The planned ``attend``; it runs on as many threads as torch has now."""
+    pool.share()
     most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # set when numba starts
     threads = min(torch.get_num_threads(), most)
     batch, groups, rows = len(view.lengths), geometry.num_kv_heads, geometry.group_size * queries
     cache = operands(geometry, view)
     held = cache.held(max_length, queries)
     chunk = split_tokens(chunk, held, batch * groups, threads)
-    scaled = torch.zeros(batch, groups, rows, geometry.d_qk)
-    sums = torch.empty(batch, groups, rows, -(-held // chunk), geometry.d_v)
-    state = torch.empty(*sums.shape[:-1], 2)
+    sizes = Sizes(batch, groups, rows, geometry.d_qk, geometry.d_v, -(-held // chunk), most)
+    numbers = (cache.slots, cache.window, queries, chunk, np.float32(geometry.scale), groups, sizes.splits)
+    arguments = (cache.table, cache.lengths, cache.start, *numbers)
+    on_matrix = _fits_matrix(cache, sizes)
+    load, run = (_matrix_kernel if on_matrix else _stream_kernel)(sizes, cache, arguments)
     o, lse = torch.empty(batch, groups, rows, geometry.d_v), torch.empty(batch, groups, rows)
-    arrays = (cache.key, cache.tail, cache.value, cache.places, cache.table, cache.lengths, cache.start)
-    numbers = (cache.slots, cache.window, queries, chunk)
-
-    def run() -> None:
-        stream(scaled.numpy(), *arrays, *numbers, sums.numpy(), state.numpy())
-        combine(sums.numpy(), state.numpy(), o.numpy(), lse.numpy())
+    flat_o, flat_lse = o.view(-1, geometry.d_v).numpy(), lse.view(-1).numpy()
 
     def attend(q: Tensor) -> Attended:
-        scaled.copy_(rearrange(q, "b q (g h) k -> b g (h q) k", g=groups))
-        scaled.mul_(geometry.scale)
+        load(rearrange(q, "b q (g h) k -> b g (h q) k", g=groups))
         numba.set_num_threads(threads)
-        run()
+        run(flat_o, flat_lse)
+        torch.set_num_threads(threads)  # numba has told OpenMP its own number, which torch would take for its own
         out = rearrange(o.to(q.dtype), "b g (h q) v -> b q (g h) v", q=queries)
         return out, rearrange(lse, "b g (h q) -> b q (g h)", q=queries)
 
-    run()  # compile
-    return Plan(attend, f"numba_split_kv[{chunk}]")
+    run(flat_o, flat_lse)  # compile
+    torch.set_num_threads(threads)
+    return Plan(attend, f"numba_split_kv[{chunk}{', matrix unit' if on_matrix else ''}]")
+
+
+Load = Callable[[Tensor], object]
+Run = Callable[[Array, Array], None]
+
+
+def _fits_matrix(cache: Operands, sizes: Sizes) -> bool:
+    """Whether the matrix unit serves: there is one, bfloat16, enough rows, and widths in whole steps."""
+    widths = (int(cache.key.place[WIDTH]), int(cache.tail.place[WIDTH]), sizes.d_v)
+    whole = all(width % matrix.STEP == 0 for width in widths)
+    return cache.key.memory.dtype == np.uint16 and sizes.rows >= LEAST_ROWS and whole and matrix.ready()
+
+
+def _stream_kernel(sizes: Sizes, cache: Operands, arguments: tuple[Any, ...]) -> tuple[Load, Run]:
+    """How to hand it q [B, G, M, K], and how to run it."""
+    heads = sizes.batch * sizes.groups
+    q = torch.zeros(sizes.batch, sizes.groups, sizes.rows, sizes.d_qk)
+    sums = np.empty((heads * sizes.splits * sizes.rows, sizes.d_v), np.float32)
+    state = np.empty((len(sums), 2), np.float32)
+    weights = np.empty((sizes.most * sizes.rows, stream.BLOCK), np.float32)
+    at = np.empty(sizes.most * 2 * stream.PARTS * stream.BLOCK, np.int64)
+    columns = sizes.d_qk + sizes.d_v if cache.key.coded or cache.value.coded else 1
+    decoded = np.empty(sizes.most * stream.BLOCK * columns, np.float32)
+    rows = q.view(-1, sizes.d_qk).numpy()
+    kernel: Any = stream.stream  # numba's types do not know unpacked arguments
+    parts = (cache.key, cache.tail, cache.value, cache.key_scale, cache.value_scale)
+    caches = (*(p.memory for p in parts), *(p.place for p in parts), cache.block, cache.fp8)
+
+    def run(o: Array, lse: Array) -> None:
+        kernel(rows, *caches, *arguments, weights, at, decoded, sums, state)
+        combine(sums, state, sizes.splits, sizes.rows, sizes.rows, o, lse)
+
+    return q.copy_, run
+
+
+def _matrix_kernel(sizes: Sizes, cache: Operands, arguments: tuple[Any, ...]) -> tuple[Load, Run]:
+    """The same on a matrix unit: q's columns in pairs of one step, beside the 16 rows of a tile."""
+    heads, most, block, padded = sizes.batch * sizes.groups, sizes.most, wide.BLOCK, sizes.padded
+    q = torch.zeros(sizes.batch, sizes.groups, padded, sizes.d_qk, dtype=torch.bfloat16)
+    tiles = "b g (tile row) (step pair two) -> b g tile step pair row two"
+    packed = rearrange(q, tiles, row=matrix.EDGE, pair=matrix.EDGE, two=2).contiguous()
+    sums = np.empty((heads * sizes.splits * padded, sizes.d_v), np.float32)
+    state = np.empty((len(sums), 2), np.float32)
+    workspace = (
+        np.empty((most * padded, block), np.float32),
+        np.zeros((most * padded, block), np.uint16),  # rows that only pad stay 0
+        np.empty(most * 6 * block, np.int64),
+        np.empty((most * matrix.STEP, matrix.EDGE), np.float32),
+        np.empty(most * block * sizes.d_qk, np.uint16),
+        np.empty(most * block * sizes.d_qk, np.uint16),
+        np.empty((most * block // 2, sizes.d_v), np.uint32),
+    )
+    flat = packed.view(heads * padded // matrix.EDGE, -1).view(torch.uint16).numpy()
+    config = matrix.configuration()
+    kernel: Any = wide.wide
+    parts = (cache.key, cache.tail, cache.value)
+    caches = (*(p.memory for p in parts), *(p.place for p in parts))
+
+    def load(rows: Tensor) -> None:
+        q[:, :, : sizes.rows] = rows
+        packed.copy_(rearrange(q, tiles, row=matrix.EDGE, pair=matrix.EDGE, two=2))
+
+    def run(o: Array, lse: Array) -> None:
+        kernel(flat, *caches, *arguments, sizes.rows, config, *workspace, sums, state)
+        combine(sums, state, sizes.splits, sizes.rows, padded, o, lse)
+
+    return load, run

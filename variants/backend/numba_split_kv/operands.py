@@ -1,4 +1,4 @@
-"""A cache view as the flat numpy arrays that the kernel takes; nothing is copied."""
+"""A cache view as the flat numpy arrays that the kernels take; nothing is copied."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,27 +10,47 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from variants.contract.geometry import AttentionGeometry, Span
-from variants.contract.layout import Window
+from variants.contract.layout import Dtype, Window
 from variants.view import CacheView
 
 Array = NDArray[Any]
-PAGE, HEAD, SLOT, WIDTH = range(4)  # columns of ``Operands.places``
+PAGE, HEAD, SLOT, WIDTH = range(4)  # columns of a place
+WORDS = {torch.bfloat16: torch.uint16, torch.float8_e4m3fn: torch.uint8, torch.int8: torch.uint8}
+NOWHERE = (0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A slab's elements from the first one that is read, flat, so that every cache is one type of array.
+
+    ``place`` says where a row lies in them: strides of page, head (0: one head serves all) and slot, and width (0:
+    there is no such operand). bfloat16 comes as uint16, codes as uint8.
+    """
+
+    memory: Array
+    place: Array
+
+    @property
+    def coded(self) -> bool:
+        """Whether these are codes."""
+        return bool(self.memory.dtype == np.uint8)
 
 
 @dataclass(frozen=True)
 class Operands:
-    """Keys are ``key`` beside ``tail``, values ``value``: a slab's elements, flat, so that every cache is one type.
+    """Keys are ``key`` beside ``tail``, values ``value``; codes have a scale per ``block`` of columns.
 
-    ``places`` [3, 4] says where a row of key, tail and value lies: strides of page, head (0: one head serves all) and
-    slot, and width (0: no tail). ``table`` [B, N], ``lengths`` and ``start`` [B] are the cache's own and
-    change in place. Position p lies in page ``table[b, min(p // slots, N - 1)]``, slot p % slots: pages, one run and a
-    ring alike. ``window`` 0 means all tokens.
+    ``table`` [B, N], ``lengths`` and ``start`` [B] are the cache's own and change in place. Position p lies in page
+    ``table[b, min(p // slots, N - 1)]``, slot p % slots: pages, one run and a ring alike. ``window`` 0: all tokens.
     """
 
-    key: Array
-    tail: Array
-    value: Array
-    places: Array
+    key: Operand
+    tail: Operand
+    value: Operand
+    key_scale: Operand
+    value_scale: Operand
+    block: int
+    fp8: bool
     table: Array
     lengths: Array
     start: Array
@@ -44,27 +64,25 @@ class Operands:
 
 
 def operands(geometry: AttentionGeometry, view: CacheView) -> Operands:
-    """The arrays of a view; bfloat16 as uint16."""
+    """The arrays of a view."""
     runs = [geometry.key] if view.joined(geometry.key) is not None else [(span,) for span in geometry.key]
-    parts = [_flat(view, run) for run in (runs[0], runs[-1], geometry.value)]
-    places = np.array([place for _, place in parts], dtype=np.int64)
-    if len(runs) == 1:
-        places[1, WIDTH] = 0
+    first, value = view.layout.stream(geometry.key[0].stream), view.layout.stream(geometry.value[0].stream)
     batch = len(view.lengths)
     table = view.block_table if view.block_table is not None else torch.arange(batch, dtype=torch.int32)[:, None]
     start = view.start if view.start is not None else torch.zeros(batch, dtype=torch.int32)
-    keep = view.layout.stream(geometry.key[0].stream).keep
-    key, tail, value = (memory for memory, _ in parts)
     return Operands(
-        key=key,
-        tail=tail,
-        value=value,
-        places=places,
+        key=_operand(view, runs[0]),
+        tail=_operand(view, runs[1]) if len(runs) > 1 else _nothing(first.dtype),
+        value=_operand(view, geometry.value),
+        key_scale=_scales(view, runs[0][0]),
+        value_scale=_scales(view, geometry.value[0]),
+        block=first.quant.block if first.quant else value.quant.block if value.quant else 1,
+        fp8=Dtype.FP8_E4M3 in (first.dtype, value.dtype),
         table=table.numpy(),
         lengths=view.lengths.numpy(),
         start=start.numpy(),
         slots=view.slabs[0].shape[2],
-        window=keep.size if isinstance(keep, Window) else 0,
+        window=first.keep.size if isinstance(first.keep, Window) else 0,
     )
 
 
@@ -76,17 +94,33 @@ def split_tokens(chunk: int | None, max_length: int, tasks: int, threads: int) -
     return max(256, -(-max_length // splits))
 
 
-def _flat(view: CacheView, spans: Sequence[Span]) -> tuple[Array, tuple[int, ...]]:
-    """The elements from the first of ``spans`` on, and where its rows lie in them."""
+def _scales(view: CacheView, span: Span) -> Operand:
+    """Scales of a span's codes."""
+    quant = view.layout.stream(span.stream).quant
+    if quant is None:
+        return Operand(np.zeros(1, np.float32), np.array(NOWHERE, np.int64))
+    first, last = span.start // quant.block, -(-span.stop // quant.block)
+    return _operand(view, [Span(quant.scale, first, last)])
+
+
+def _nothing(dtype: Dtype) -> Operand:
+    """No operand, of the type that a rotary key beside such elements has: kernels are compiled per type."""
+    words = np.float32 if dtype is Dtype.F32 else np.uint16
+    return Operand(np.zeros(1, words), np.array(NOWHERE, np.int64))
+
+
+def _operand(view: CacheView, spans: Sequence[Span]) -> Operand:
     rows = view.joined(spans)
     assert rows is not None  # one span, or spans that ``operands`` has found joined
     pages, heads, slots, width = rows.shape
     page, head, slot, _ = rows.stride()
     length = (pages - 1) * page + (heads - 1) * head + (slots - 1) * slot + width
     memory = rows.as_strided((length,), (1,))
-    return _array(memory), (page, head if heads > 1 else 0, slot, width)
+    place = np.array((page, head if heads > 1 else 0, slot, width), np.int64)
+    return Operand(_array(memory), place)
 
 
 def _array(tensor: Tensor) -> Array:
-    """A numpy view of a CPU tensor; bfloat16, which numpy lacks, as uint16."""
-    return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+    """A numpy view of a CPU tensor; what numpy lacks, as unsigned integers."""
+    words = WORDS.get(tensor.dtype)
+    return tensor.numpy() if words is None else tensor.view(words).numpy()

@@ -1,0 +1,146 @@
+"""The kernel for wide groups of bfloat16 on a matrix unit: the same splits and softmax as ``stream``, other products.
+
+Queries and weights are padded with zeros to whole tiles of 16 rows, tokens to whole steps of 32. A block whose tokens
+do not follow one another in the cache, or do not fill its last step, is copied together first.
+"""
+
+import numpy as np
+from numba import njit, prange
+from numba.np.ufunc.parallel import get_thread_id
+
+from variants.backend.numba_split_kv.block import FAST, MAXIMUM, TOTAL, bounds, locate, soften
+from variants.backend.numba_split_kv.matrix import (
+    EDGE,
+    STEP,
+    configure,
+    halve,
+    release,
+    score_tokens,
+    turn,
+    weave,
+    weigh_tokens,
+)
+from variants.backend.numba_split_kv.operands import SLOT, WIDTH, Array
+from variants.backend.numba_split_kv.stream import share
+from variants.backend.numba_split_kv.tiles import fetch
+
+BLOCK = 128  # tokens: enough products per sum that is loaded and stored
+
+
+@njit(parallel=True, fastmath=FAST, cache=True)
+def wide(
+    q: Array, key: Array, tail: Array, value: Array, key_place: Array, tail_place: Array, value_place: Array,
+    table: Array, lengths: Array, start: Array, slots: int, window: int, queries: int, chunk: int, scale: float,
+    groups: int, splits: int, rows: int, config: Array, weights: Array, narrow: Array, at: Array, scored: Array,
+    keys: Array, tails: Array, pairs: Array, sums: Array, state: Array,
+) -> None:  # fmt: skip
+    """Sums [B x G x splits x M, V] and state [.., (maximum, total)]; M is ``rows`` rounded up to tiles.
+
+    q is [B x G x M / 16, K / 32 x 16 x 16 x 2], as the unit takes its second operand. Workspace per thread: ``weights``
+    [M, BLOCK] and ``narrow``, the same in bfloat16; ``at`` [6 x BLOCK]; ``scored`` [STEP, 16]; ``keys`` and ``tails``
+    [BLOCK x width]; ``pairs`` [BLOCK / 2, V].
+    """
+    threads = scored.shape[0] // STEP
+    padded, d_v = weights.shape[0] // threads, sums.shape[1]
+    for task in prange(lengths.shape[0] * groups * splits):
+        head, split, thread = task // splits, task % splits, get_thread_id()
+        b, g, out, mine = head // groups, head % groups, task * padded, thread * padded
+        here, ahead = thread * 6 * BLOCK, thread * 6 * BLOCK + 3 * BLOCK
+        for row in range(out, out + padded):
+            state[row, MAXIMUM], state[row, TOTAL] = -np.inf, 0.0
+            for c in range(d_v):
+                sums[row, c] = 0.0
+        configure(config)
+        in_one_run = False
+        low, high = bounds(lengths[b], start[b], window, queries, split, chunk)
+        for first in range(low - BLOCK, high, BLOCK):
+            tokens, later = min(BLOCK, high - first), max(0, min(BLOCK, high - first - BLOCK))
+            direct = in_one_run and tokens % STEP == 0
+            in_one_run = locate(key_place, table, b, slots, g, first + BLOCK, later, at, ahead)
+            locate(tail_place, table, b, slots, g, first + BLOCK, later, at, ahead + BLOCK)
+            locate(value_place, table, b, slots, g, first + BLOCK, later, at, ahead + 2 * BLOCK)
+            if first >= low:
+                steps, query = -(-tokens // STEP), head * (padded // EDGE)
+                if not direct:
+                    gather(key, at, here, tokens, key_place[WIDTH], keys, thread * BLOCK)
+                    gather(tail, at, here + BLOCK, tokens, tail_place[WIDTH], tails, thread * BLOCK)
+                for step in range(steps):
+                    token = step * STEP
+                    for tile in range(padded // EDGE):
+                        begin, end = share(step * (padded // EDGE) + tile, steps * (padded // EDGE), later)
+                        fetch(key, at, ahead + begin, ahead + end, key_place[WIDTH])
+                        fetch(tail, at, ahead + BLOCK + begin, ahead + BLOCK + end, tail_place[WIDTH])
+                        clear(scored, thread * STEP)
+                        if direct:
+                            score(q, query + tile, 0, key, at[here + token], key_place, scored, thread * STEP)
+                            score(
+                                q, query + tile, key_place[WIDTH] // STEP, tail, at[here + BLOCK + token], tail_place,
+                                scored, thread * STEP,
+                            )  # fmt: skip
+                        else:
+                            copied = thread * BLOCK + token
+                            score_tokens(
+                                q, query + tile, 0, key_place[WIDTH] // STEP, keys, copied * key_place[WIDTH],
+                                key_place[WIDTH], scored, thread * STEP,
+                            )  # fmt: skip
+                            score_tokens(
+                                q, query + tile, key_place[WIDTH] // STEP, tail_place[WIDTH] // STEP, tails,
+                                copied * tail_place[WIDTH], tail_place[WIDTH], scored, thread * STEP,
+                            )  # fmt: skip
+                        turn(scored, thread * STEP, weights, mine + tile * EDGE, token)
+                for row in range(rows):
+                    last = lengths[b] - queries + row % queries - first
+                    soften(weights, mine + row, last, window, tokens, steps * STEP, scale, state, sums, out + row)
+                    halve(weights, mine + row, steps * STEP, narrow)
+                    begin, end = share(row, rows, later)
+                    fetch(value, at, ahead + 2 * BLOCK + begin, ahead + 2 * BLOCK + end, d_v)
+                pair(value, at, here + 2 * BLOCK, tokens, steps * STEP, d_v, pairs, thread * (BLOCK // 2))
+                for tile in range(padded // EDGE):
+                    for column in range(0, d_v, 2 * EDGE):
+                        weigh_tokens(
+                            narrow, mine + tile * EDGE, steps, pairs, thread * (BLOCK // 2), column, sums,
+                            out + tile * EDGE,
+                        )  # fmt: skip
+            here, ahead = ahead, here
+        release()
+
+
+@njit(inline="always")
+def score(q: Array, tile: int, step: int, memory: Array, first: int, place: Array, scored: Array, row: int) -> None:
+    """Score 32 tokens that follow one another in the cache."""
+    score_tokens(q, tile, step, place[WIDTH] // STEP, memory, first, place[SLOT], scored, row)
+
+
+@njit(inline="always")
+def clear(scored: Array, row: int) -> None:
+    """Zero the scores of a step."""
+    for t in range(row, row + STEP):
+        for r in range(EDGE):
+            scored[t, r] = 0.0
+
+
+@njit(inline="always")
+def gather(memory: Array, at: Array, first: int, tokens: int, width: int, out: Array, row: int) -> None:
+    """Copy rows together; the last step is filled up with zeros."""
+    for t in range(-(-tokens // STEP) * STEP):
+        to = (row + t) * width
+        if t < tokens:
+            begin = at[first + t]
+            for c in range(width):
+                out[to + c] = memory[begin + c]
+        else:
+            for c in range(width):
+                out[to + c] = 0
+
+
+@njit(inline="always")
+def pair(memory: Array, at: Array, first: int, tokens: int, upto: int, width: int, pairs: Array, row: int) -> None:
+    """Values of two tokens at a time side by side; zeros beyond the last."""
+    for t in range(0, tokens - 1, 2):
+        weave(memory, at[first + t], at[first + t + 1], width, pairs, row + t // 2)
+    if tokens % 2:
+        for c in range(width):
+            pairs[row + tokens // 2, c] = memory[at[first + tokens - 1] + c]
+    for p in range((tokens + 1) // 2, upto // 2):
+        for c in range(width):
+            pairs[row + p, c] = 0
