@@ -21,6 +21,7 @@ from variants.contract.layout import Dtype
 from variants.storage.contiguous import Contiguous
 
 KINDS = ", ".join(plugin.kinds("attention"))
+BACKENDS = ", ".join(plugin.kinds("backend"))
 
 
 def refusal(**changes: Any) -> str:
@@ -152,7 +153,7 @@ def test_another_machine_of_the_same_kind_has_the_same_key() -> None:
         ({"options": {"kind": "..backend.sdpa"}}, f"attention kind must be one of {KINDS}"),
         ({"options": {"kind": None}}, f"attention kind must be one of {KINDS}; got None"),
         ({"options": {"heads": 3}}, "attention: got an unexpected keyword argument 'heads'"),
-        ({"backend": "antigravity"}, "backend kind must be one of eager, numba_split_kv, sdpa; got 'antigravity'"),
+        ({"backend": "antigravity"}, f"backend kind must be one of {BACKENDS}; got 'antigravity'"),
         ({"attention": "mla", "options": {"form": "melted"}}, "MLA form must be one of absorbed, materialized, expan"),
         ({"tp": 3}, "tp must be at least 1 and divide num_q_heads; got num_q_heads=4, tp=3"),
         ({"tp": 0}, "tp must be a whole number >= 1; got 0"),
