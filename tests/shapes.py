@@ -14,7 +14,8 @@ from jaxtyping import AbstractArray, install_import_hook
 
 ROOT = Path(__file__).parents[1]
 CHECKED = ("variants", "experiments/measuring")
-COMPILED = ("@njit", "@triton.jit", "@instruction")  # compilers read these functions' source: nothing may wrap them
+# compilers read the source of functions in these files: nothing may wrap them
+COMPILED = ("@njit", "@triton.jit", "@instruction", "torch.compile(")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
