@@ -5,10 +5,12 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
 CHECKS_INSTALLED := $(VENV)/.checks-installed
+OUT ?= results
+SECTIONS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check slow lock
+.PHONY: help setup demo test check slow bench gpu lock
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -31,6 +33,15 @@ check: $(CHECKS_INSTALLED) ## Format, lint, types, floors, fast tests: what must
 
 slow: $(CHECKS_INSTALLED) ## Run the slow tests
 	@$(PY) -m pytest -m slow || { status=$$?; [ $$status -eq 5 ] && echo "no test is marked slow"; }
+
+bench: $(CHECKS_INSTALLED) ## Hold our CPU kernel and steps to their targets; takes minutes, wants a quiet machine
+	$(PY) -m experiments.bench
+
+# On a GPU machine without network, any Python that has torch serves; .venv is made only where there is none.
+gpu: ## Check and time everything that needs a CUDA GPU; OUT=folder SECTIONS=env,oracle
+	@py=$(PY); [ -x $$py ] || py=$(PYTHON); \
+	$$py -c 'import torch, numpy, einops, jaxtyping, psutil' 2>/dev/null || { $(MAKE) --no-print-directory setup; py=$(PY); }; \
+	$$py -m experiments.gpu --out "$(OUT)" --sections "$(SECTIONS)"
 
 # Pins stay as they are unless a line is edited or deleted first. Kept out: what only torch's CUDA build needs and brings,
 # and triton, which is pinned by hand.

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 SITE = Path(sysconfig.get_path("purelib"))
 PINNED = re.compile(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*(; sys_platform == \"[a-z0-9]+\")?")
 TORCH_FREE = ("variants.contract", "experiments.record", "experiments.telling", "experiments.planning")
-DOORS = ("experiments.run", "experiments.report")
+DOORS = ("experiments.run", "experiments.report", "experiments.bench", "experiments.gpu")
 
 # Run in a fresh interpreter: blocks some packages, then imports a module and everything below it.
 IMPORT_ALL = """
@@ -102,7 +102,14 @@ def test_blocking_is_seen() -> None:
 
 def test_measuring_needs_no_hydra_and_no_plots() -> None:
     blocked = ("hydra", "omegaconf", "pandas", "seaborn", "matplotlib", "jinja2")
-    assert "variants.decode" in import_without(blocked, "variants", "experiments.measuring")
+    assert "variants.decode" in import_without(
+        blocked,
+        "variants",
+        "experiments.measuring",
+        "experiments.benching",
+        "experiments.gpu_sections",
+        "experiments.gpu",
+    )
 
 
 def test_doors_open_before_torch_and_pandas_are_loaded() -> None:

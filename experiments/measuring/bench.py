@@ -12,11 +12,11 @@ from variants.contract.layout import Dtype
 
 @dataclass
 class Bench:
-    """One device read by one clock on one number of threads."""
+    """One device read by one clock on one number of threads. ``matmuls``: TFLOP/s of the dtypes asked for so far."""
 
     device: Device
     timer: Timer
-    _matmuls: dict[Dtype, float] = field(default_factory=dict)
+    matmuls: dict[Dtype, float] = field(default_factory=dict)
 
     @cached_property
     def sweep(self) -> Sweep:
@@ -34,9 +34,9 @@ class Bench:
 
     def matmul_tflops(self, dtype: Dtype) -> float:
         """Matmul ceiling of one dtype in TFLOP/s."""
-        if dtype not in self._matmuls:
-            self._matmuls[dtype] = measure_matmul(dtype, self.device, self.timer)
-        return self._matmuls[dtype]
+        if dtype not in self.matmuls:
+            self.matmuls[dtype] = measure_matmul(dtype, self.device, self.timer)
+        return self.matmuls[dtype]
 
 
 class Benches:

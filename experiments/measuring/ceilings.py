@@ -45,10 +45,10 @@ class Ceilings:
 
 
 class Sweep:
-    """A buffer whose reading pushes everything else out of the caches."""
+    """A buffer whose reading pushes everything else out of the caches: ``times`` the last level."""
 
-    def __init__(self, device: Device) -> None:
-        wanted = EVICTING * (device.last_level_cache or UNKNOWN_CACHE)
+    def __init__(self, device: Device, times: int = EVICTING) -> None:
+        wanted = times * (device.last_level_cache or UNKNOWN_CACHE)
         self.bytes = min(wanted, device.free_memory() // MEMORY_SHARE) // ROW * ROW
         self.buffer = noise_(torch.empty(self.bytes // 4, device=device.torch), seed=1)
 

@@ -127,17 +127,22 @@ def _replica(series: Series, point: Point, device: Device, number: int) -> Repli
 
 
 def _weights(series: Series, dtype: torch.dtype, device: Device, seed: int) -> Attention:
-    """The module with noise that keeps activations near 1; built on no device first: nothing is initialised twice."""
+    """The module with noise for weights; built on no device first: nothing is initialised twice."""
     with torch.device("meta"):
         module = series.spec.build()
     assert isinstance(module, torch.nn.Module)
-    module.to(dtype).to_empty(device=device.torch).requires_grad_(False)
+    fill_weights(module, dtype, device.torch, seed)
+    return module
+
+
+def fill_weights(module: torch.nn.Module, dtype: torch.dtype, device: torch.device, seed: int) -> None:
+    """Bring a module from the meta device with noise for weights that keeps activations near 1, and no gradients."""
+    module.to(dtype).to_empty(device=device).requires_grad_(False)
     for number, (name, parameter) in enumerate(module.named_parameters()):
         if "norm" in name:
             parameter.data.fill_(1.0)
         else:
             noise_(parameter.data, seed, start=number * 4099, std=1 / math.sqrt(parameter.shape[-1]))
-    return module
 
 
 def _cache(series: Series, point: Point, device: Device, seed: int) -> KVCache:

@@ -76,19 +76,21 @@ class GraphTimer:
     def time(self, call: Call) -> float:
         """Microseconds of one replay."""
         if call not in self.graphs:
-            self.graphs[call] = self._capture(call)
+            self.graphs[call] = capture(call)
         return self.events.time(self.graphs[call].replay)
 
-    def _capture(self, call: Call) -> torch.cuda.CUDAGraph:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            call()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            call()
-        return graph
+
+def capture(call: Call) -> torch.cuda.CUDAGraph:
+    """What a call launches, as a graph, after one plain run on a side stream."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph
 
 
 def timer_reasons(kind: str, device_kind: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from experiments.benching.twins import our_state
 from tests.builders import BACKENDS, allocate, grouped, in_form, latent, normal, positions
 from variants.attention.latent.spec import FORMS
 from variants.contract.layout import Dtype
@@ -85,16 +86,8 @@ def bigcode_pair(name):
     from transformers.models.gpt_bigcode import modeling_gpt_bigcode as m
 
     config = m.GPTBigCodeConfig(n_embd=64, n_head=8, multi_query=True, attn_implementation="eager", attn_pdrop=0.0)
-    theirs = randomise(m.GPTBigCodeAttention(config, layer_idx=0))
     spec = grouped(8, 1, 8, hidden=64, rotary=Rotary("none", 0), qkv_bias=True, output_bias=True)
-    ours = spec.build()
-    state: dict[str, torch.Tensor] = {}
-    for part in ("weight", "bias"):
-        q, k, v = getattr(theirs.c_attn, part).split([64, 8, 8])
-        names = {"q_proj": q, "k_proj": k, "v_proj": v, "o_proj": getattr(theirs.c_proj, part)}
-        state |= {f"{n}.{part}": w for n, w in names.items()}
-    ours.load_state_dict(state)
-    return Pair(theirs, None, config, ours.requires_grad_(False), normal(2, TOKENS, 64, dtype=torch.float32))
+    return pair(m.GPTBigCodeAttention(config, layer_idx=0), None, config, spec)
 
 
 def deepseek_pair(name):
@@ -130,9 +123,9 @@ def deepseek_pair(name):
 
 
 def pair(theirs, rotary, config, spec):
-    """Ours loads their weights by their own names, all of them."""
+    """Ours loads all of their weights."""
     ours = spec.build()
-    ours.load_state_dict(randomise(theirs).state_dict(), strict=True)
+    ours.load_state_dict(our_state(randomise(theirs)), strict=True)
     x = normal(2, TOKENS, config.hidden_size, dtype=torch.float32)
     return Pair(theirs, rotary, config, ours.requires_grad_(False), x)
 
