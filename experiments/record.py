@@ -5,7 +5,7 @@ import json
 import math
 import os
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, get_args, get_type_hints
@@ -27,6 +27,7 @@ CLEAN = ("ok", "refused", "too_large")  # a run with only these exits 0
 TIMED = ("ok", "quarantined")  # only these carry what a clock gave
 SCOPES = ("attend", "step", "prefill", "recompute")
 RECORDS = "records.jsonl"
+ALSO = "; also "  # between the reasons of one refusal, each of which may hold a "; " of its own
 _CLOCKED = (
     "latency_us_p50",
     "latency_us_p10",
@@ -164,6 +165,16 @@ def point_key(identity: Mapping[str, Any]) -> str:
     """Hash of everything that decides a measurement; equal settings give equal keys on every machine."""
     text = json.dumps({"schema": SCHEMA, **identity}, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def together(reasons: Sequence[str]) -> str:
+    """All reasons of a refusal as one ``reason``."""
+    return ALSO.join(reasons)
+
+
+def apart(reason: str) -> list[str]:
+    """The reasons in a row's ``reason``."""
+    return reason.split(ALSO)
 
 
 class SeriesLog:

@@ -27,7 +27,7 @@ from experiments.measuring.row import Where, failed_row, known, timed_columns, w
 from experiments.measuring.series import Series
 from experiments.measuring.statistics import summarise
 from experiments.measuring.timing import Samples, collect, fixed_threads, timer_reasons
-from experiments.record import Measurement
+from experiments.record import Measurement, together
 from variants.contract.cost import Point, roofline
 from variants.protocols import Request
 from variants.view import TORCH_DTYPES
@@ -96,7 +96,7 @@ def _obstacle(where: Where) -> tuple[str, str] | None:
         *_backend_reasons(where.series, where.device),
     ]
     if reasons:
-        return "refused", "; ".join(reasons)
+        return "refused", together(reasons)
     oracle = {"one sequence in float32 for the oracle": oracle_bytes(where.series, where.point)}
     parts, free = replica_bytes(where.series, where.point) | oracle, int(where.device.free_memory() * HEADROOM)
     if sum(parts.values()) <= free:

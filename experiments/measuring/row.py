@@ -99,8 +99,8 @@ def timed_columns(summary: Summary, work: Work, floor: Floor) -> dict[str, Any]:
     }
 
 
-def one_line(text: str, limit: int = 500) -> str:
-    """A reason that fits a table cell: no newlines, bounded."""
+def one_line(text: str, limit: int = 2000) -> str:
+    """A reason that fits a table cell: no newlines, bounded far above what all reasons of a refusal take."""
     flat = " ".join(text.split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 

@@ -1,14 +1,14 @@
 """Who competes at a setting's decision point, and who does not and why."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from experiments.telling.frame import distinct, family_order, records
 from experiments.telling.rule import Rule
 from experiments.telling.setting import Setting
-from experiments.telling.words import latency
+from experiments.telling.words import computed_by, latency
 from variants.contract.tokens import format_tokens
 
 ENOUGH = 2  # a comparison takes two
@@ -16,7 +16,7 @@ ENOUGH = 2  # a comparison takes two
 
 @dataclass(frozen=True)
 class Share:
-    """The highest share of its roofline that a variant reaches in a scope, and the row that reaches it."""
+    """The share of its roofline that a variant reaches in a scope at the decision point, and the row that says so."""
 
     scope: str
     fraction: float
@@ -27,8 +27,8 @@ class Share:
 class Candidate:
     """A variant's ok row at the decision point: us per layer with its interval, and cache bytes of the whole batch.
 
-    ``said`` are its time and key in words; ``best`` the highest shares of the roofline that the variant's rows of this
-    setting and temperature reach, for the kernel alone and for the scope that decides.
+    ``said`` are its time and key in words; ``shares`` what it reaches of its roofline at this point and temperature, by
+    the kernel alone and in the scope that decides.
     """
 
     variant: str
@@ -38,7 +38,7 @@ class Candidate:
     high: float | None
     bytes: int | None
     said: str
-    best: tuple[Share, ...]
+    shares: tuple[Share, ...]
 
     @property
     def size(self) -> float:
@@ -84,15 +84,24 @@ def decision_context(rows: Rows, rule: Rule) -> int | None:
     return None
 
 
-def at_point(rows: Rows, kernel_rows: Rows, context: int | None) -> tuple[str | None, list[Candidate]]:
+def at_point(setting: Setting, scope: str, context: int | None) -> tuple[str | None, list[Candidate]]:
     """The temperature compared and the candidates in it: cold or warm, whichever has more (cold if equally many).
 
-    A warm time against a cold one would be a comparison of caches, so the two are never put side by side.
-    ``rows`` are of the scope that decides, ``kernel_rows`` of ``attend``.
+    A warm time against a cold one would be a comparison of caches, so the two are never put side by side: neither as
+    times nor as shares, a warm row's roof being another.
     """
+    rows = scope_rows(setting, scope)
     temperature, chosen = _same_temperature([r for r in rows if r["context"] == context])
-    best = _best([*kernel_rows, *rows], temperature)
-    return temperature, [_candidate(row, best) for row in chosen]
+    beside = [] if scope == "attend" else latest(scope_rows(setting, "attend"), context, temperature)
+    return temperature, [_candidate(row, beside, setting.several) for row in chosen]
+
+
+def latest(rows: Rows, context: int | None, temperature: str | None) -> Rows:
+    """Each variant's ok row at a context and temperature, in family order; a repeat comes later in the table."""
+    found = {
+        r["label"]: r for r in rows if (r["status"], r["context"], r["temperature"]) == ("ok", context, temperature)
+    }
+    return [found[label] for label in sorted(found, key=family_order)]
 
 
 def absent(
@@ -120,22 +129,12 @@ def _same_temperature(rows: Rows) -> tuple[str | None, Rows]:
     return temperature, sorted(groups[temperature].values(), key=lambda r: family_order(r["label"]))
 
 
-def _best(rows: Rows, temperature: str | None) -> dict[tuple[str, str], Share]:
-    """The highest share per variant and scope; a warm row is no evidence beside cold ones, its roof being another."""
-    best: dict[tuple[str, str], Share] = {}
-    for row in rows:
-        place, share = (row["label"], row["scope"]), row["roofline_fraction"]
-        believed = row["status"] == "ok" and row["temperature"] == temperature and share is not None
-        if believed and (place not in best or share > best[place].fraction):
-            best[place] = Share(row["scope"], share, row["key"])
-    return best
-
-
-def _candidate(row: dict[str, Any], best: Mapping[tuple[str, str], Share]) -> Candidate:
+def _candidate(row: dict[str, Any], beside: Rows, several: bool) -> Candidate:
     low, high = row["latency_us_ci_low"], row["latency_us_ci_high"]
     known = low is not None and high is not None
     rounds = f" in {row['rounds']} rounds" if row["rounds"] is not None else ""
-    said = f"p50 {latency(row, ' us')}{rounds}, row {row['key']}"
+    by = f" by {computed_by(row)}" if several else ""
+    looked_at = [*(r for r in beside if r["label"] == row["label"]), row]
     return Candidate(
         row["label"],
         row["key"],
@@ -143,8 +142,10 @@ def _candidate(row: dict[str, Any], best: Mapping[tuple[str, str], Share]) -> Ca
         low if known else None,
         high if known else None,
         row["cache_bytes"],
-        said,
-        tuple(share for (label, _), share in sorted(best.items()) if label == row["label"]),
+        f"p50 {latency(row, ' us')}{rounds}{by}, row {row['key']}",
+        tuple(
+            Share(r["scope"], r["roofline_fraction"], r["key"]) for r in looked_at if r["roofline_fraction"] is not None
+        ),
     )
 
 

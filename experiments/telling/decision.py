@@ -19,7 +19,8 @@ class Decision:
 
     ``verdict`` is ``choose X``, ``X or Y``, ``not enough evidence`` or ``none``; ``winners`` are the variants it names.
     ``reasons`` say how it was reached, ``next_step`` which measurement would settle it (null where it is settled).
-    ``kernel_limited`` maps a variant to the sentence that says so.
+    ``kernel_limited`` maps a variant to the sentence that says so; ``caution`` stands where a winner or the runner-up
+    is among them: then it is no verdict on the architectures.
     """
 
     setting: Setting
@@ -32,6 +33,7 @@ class Decision:
     reasons: tuple[str, ...]
     next_step: str | None
     kernel_limited: dict[str, str]
+    caution: str | None
 
     @property
     def point(self) -> str:
@@ -48,14 +50,14 @@ def decide(setting: Setting, rule: Rule, everywhere: Sequence[str]) -> Decision:
     """Apply ``rule`` to a setting; ``everywhere`` are the variants that have rows in any setting of the report."""
     rows = scope_rows(setting, rule.scope)
     context = decision_context(rows, rule)
-    temperature, found = at_point(rows, scope_rows(setting, "attend"), context)
+    temperature, found = at_point(setting, rule.scope, context)
     missing = absent(rows, rule, context, found, everywhere)
     measured = [] if setting.predicted else found  # a predicted time says nothing of a kernel
     flags = {c.variant: _kernel_limited(c, rule) for c in measured if below_roof(c, rule)}
     verdict, winners, reasons, next_step = _outcome(found, missing, rule, context)
-    return Decision(
-        setting, verdict, winners, context, temperature, tuple(found), tuple(missing), tuple(reasons), next_step, flags
-    )
+    caution = _caution(measured, winners, rule) if winners else None
+    compared = tuple(found), tuple(missing), tuple(reasons)
+    return Decision(setting, verdict, winners, context, temperature, *compared, next_step, flags, caution)
 
 
 def decide_all(pages: Sequence[Setting], rule: Rule) -> list[Decision]:
@@ -130,16 +132,33 @@ def _beyond(a: Candidate, b: Candidate, rule: Rule) -> str:
 
 
 def below_roof(candidate: Candidate, rule: Rule) -> list[Share]:
-    """The scopes in which even the variant's best row stays below the rule's share of the roofline."""
-    return [share for share in candidate.best if share.fraction < rule.kernel_limited_below]
+    """The scopes in which the variant's best row at the point stays below the rule's share of the roofline."""
+    return [share for share in candidate.shares if share.fraction < rule.kernel_limited_below]
 
 
 def _kernel_limited(candidate: Candidate, rule: Rule) -> str:
-    reach = " and ".join(
-        f"its best {share.scope} row reaches {percent(share.fraction)} of its roofline (row {share.key})"
-        for share in below_roof(candidate, rule)
-    )
+    reach = _reach(below_roof(candidate, rule))
     return f"{candidate.variant} is kernel-limited: {reach}, so its time is this kernel's, not the architecture's."
+
+
+def _caution(found: Sequence[Candidate], winners: Sequence[str], rule: Rule) -> str | None:
+    """Said where what decides, a winner's time or the runner-up's, is far from what the hardware allows."""
+    order = sorted(found, key=lambda c: (c.us, c.variant))
+    best, rest = [c for c in order if c.variant in winners], [c for c in order if c.variant not in winners]
+    held = [(c, below_roof(c, rule)) for c in (*best, *rest[:1])]
+    limited = [
+        f"{c.variant} ({'chosen' if c in best else 'runner-up'}; {_reach(shares)})" for c, shares in held if shares
+    ]
+    if not limited:
+        return None
+    reversible = len(best) > 1 or any(shares for c, shares in held if c not in best)
+    then = "a better kernel may reverse this outcome" if reversible else "a better kernel would only help it"
+    return f"The kernel, not the architecture, sets the time of {' and of '.join(limited)}: {then}."
+
+
+def _reach(shares: Sequence[Share]) -> str:
+    """``attend at 15 % of its roofline, row ..., and step at 36 % of its roofline, row ...``."""
+    return ", and ".join(f"{s.scope} at {percent(s.fraction)} of its roofline, row {s.key}" for s in shares)
 
 
 def _relax() -> str:

@@ -35,6 +35,8 @@ SETTING = (
     "page_size",
     "seed",
 )
+HOW = ("backend", "storage", "order", "page_size")  # of these a variant may take its best
+COMMON = tuple(column for column in SETTING if column not in HOW)
 VARIANT = (
     "attention",
     "kind",
@@ -73,8 +75,8 @@ def tidy(loaded: Loaded, folder: Path) -> Tidy:
     """
     table = _typed(loaded.rows)
     newest = _newest(table)
-    newest["setting"] = _identity(newest, SETTING)
-    newest["line"] = _identity(newest, LINE)
+    newest["setting"] = identity(newest, SETTING)
+    newest["line"] = identity(newest, LINE)
     newest["label"] = _labels(newest)
     newest["repeat"] = newest.groupby(["line", "context"], dropna=False).cumcount()
     newest["bytes_per_sequence"] = newest["cache_bytes"] / newest["batch"]
@@ -123,7 +125,7 @@ def _newest(table: pd.DataFrame) -> pd.DataFrame:
     when = pd.Series([_seconds(text) for text in plain(table["started_at"])], index=table.index, dtype="float64")
     order = when.sort_values(kind="stable").index  # stable: of equal times the last read stays last
     by_age = table.loc[order]
-    last = ~_identity(by_age, IDENTITY).duplicated(keep="last")
+    last = ~identity(by_age, IDENTITY).duplicated(keep="last")
     return by_age[last].sort_index().reset_index(drop=True)
 
 
@@ -136,7 +138,8 @@ def _seconds(text: str | None) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _identity(table: pd.DataFrame, columns: Sequence[str]) -> "pd.Series[str]":
+def identity(table: pd.DataFrame, columns: Sequence[str]) -> "pd.Series[str]":
+    """The values of some columns as one JSON text per row, so that null is a value like others."""
     values = zip(*(plain(table[c]) for c in columns), strict=True)
     return pd.Series([json.dumps(v, ensure_ascii=False) for v in values], index=table.index, dtype="string")
 
@@ -144,7 +147,7 @@ def _identity(table: pd.DataFrame, columns: Sequence[str]) -> "pd.Series[str]":
 def _labels(table: pd.DataFrame) -> "pd.Series[str]":
     """The attention's name, plus what tells two variants of that name apart within a setting (``mla (absorbed)``)."""
     telling: dict[str, set[str]] = {}
-    for (_, attention), rows in table.groupby(["setting", "attention"], dropna=False):
+    for (_, attention), rows in table.groupby([identity(table, COMMON), "attention"], dropna=False):
         varying = {c for c in VARIANT[1:] if len(distinct(plain(rows[c]))) > 1}
         telling.setdefault(str(attention), set()).update(varying)
     labels = [_label(row, telling[row["attention"]]) for row in records(table[list(VARIANT)])]

@@ -8,6 +8,7 @@ from typing import Any
 import jinja2
 
 from experiments.record import STATUSES
+from experiments.telling.best import best_table
 from experiments.telling.consequences import QUALITY, consequences
 from experiments.telling.decision import Decision
 from experiments.telling.figures.canvas import Drawn
@@ -16,18 +17,21 @@ from experiments.telling.frame import Tidy, distinct, family_order, plain
 from experiments.telling.markdown import Markdown, alt_text, code_block, escape, table
 from experiments.telling.rule import Rule
 from experiments.telling.setting import Setting
+from experiments.telling.support import Support, support_table
 from experiments.telling.tables import Table, coverage, environment, gaps, not_run, points
-from experiments.telling.words import NOTHING, count
+from experiments.telling.words import NOTHING, count, tokens
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All a report tells: its settings with their figures and decisions, the rule, and the command that made it."""
+    """All a report tells: settings with figures, decisions with support matrices, the rule, and its own command."""
 
     tidy: Tidy
     pages: Sequence[Setting]
     decisions: Sequence[Decision]
     figures: Sequence[Sequence[Drawn]]
+    supports: Sequence[Support | None]
+    matrices: Sequence[Drawn | None]
     rule: Rule
     command: str
 
@@ -66,19 +70,22 @@ def _context(facts: Facts) -> dict[str, Any]:
         "variants": sorted(distinct(plain(rows["label"])), key=family_order),
         "options": Table(_OPTIONS, _options(facts)),
         "rule": asdict(facts.rule),
+        "several": any(page.several for page in facts.pages),
         "quality": QUALITY,
         "decisions": [
             {
                 "number": numbers[id(d.setting)],
                 "it": d,
                 "batch": "unknown" if d.setting.values["batch"] is None else d.setting.values["batch"],
+                "best": best_table(d, facts.rule),
                 "consequences": consequences(d, facts.rule),
+                "support": _support(support, matrix),
             }
-            for d in facts.decisions
+            for d, support, matrix in zip(facts.decisions, facts.supports, facts.matrices, strict=True)
         ],
         "pages": [_page(facts, n, page) for n, page in enumerate(facts.pages)],
         "environment": environment(facts.pages),
-        "gaps": gaps(facts.pages),
+        "gaps": gaps(facts.pages, frozenset().union(*(s.explained for s in facts.supports if s))),
         "not_run": not_run(facts.pages),
         "never": sorted({a.variant for d in facts.decisions for a in d.absent if a.why.startswith("never run")}),
         "counts": _counts(facts.tidy),
@@ -87,6 +94,13 @@ def _context(facts: Facts) -> dict[str, Any]:
         "commands": distinct(plain(rows["command"])),
         "command": facts.command,
     }
+
+
+def _support(it: Support | None, drawn: Drawn | None) -> dict[str, Any] | None:
+    if it is None:
+        return None
+    about = {"scope": it.scope, "context": tokens(it.context), "notes": it.notes}
+    return {**about, "table": support_table(it), "figure": drawn}
 
 
 def _page(facts: Facts, n: int, page: Setting) -> dict[str, Any]:

@@ -13,7 +13,7 @@ class Rule:
 
     ``scope`` is what is timed; ``batch`` and ``context`` (tokens) are the decision point. A null batch decides at each
     batch, a null context at the largest at which two variants have an ok row. Times tie when their confidence intervals
-    overlap or their ratio is at most ``tie_ratio``. A variant whose best row is below ``kernel_limited_below`` of its
+    overlap or their ratio is at most ``tie_ratio``. A variant whose row there is below ``kernel_limited_below`` of its
     roofline is called kernel-limited. Ratios are told against ``baseline``. ``expected`` variants are missed by name if
     they have no row. Raises ValueError naming the field.
     """

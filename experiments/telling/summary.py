@@ -27,6 +27,7 @@ def _setting(decision: Decision) -> str:
             *_aligned([HEADER, *lines]),
             "",
             f"verdict: {decision.verdict}",
+            *([f"  caution: {decision.caution}"] if decision.caution else []),
             *(f"  note: {flag}" for flag in decision.kernel_limited.values()),
             *(f"  not compared: {absent}" for absent in grouped(decision.absent)),
             *([f"  next step: {decision.next_step}"] if decision.next_step else []),

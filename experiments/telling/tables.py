@@ -1,6 +1,6 @@
 """The tables of the report: measured points, environment, gaps. Cells are plain text; the page escapes them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from experiments.record import TIMED
 from experiments.telling.frame import distinct, family_order, plain, records
 from experiments.telling.setting import Setting
-from experiments.telling.words import NOTHING, count, exact_bytes, latency, number, percent, tokens
+from experiments.telling.words import NOTHING, computed_by, count, exact_bytes, latency, number, percent, tokens
 from variants.contract.tokens import format_tokens
 
 Row = dict[str, Any]
@@ -54,17 +54,19 @@ def environment(pages: Sequence[Setting]) -> Table:
     return Table(names, tuple((name, *(_several(p, columns) for p in pages)) for name, columns in _ENVIRONMENT))
 
 
-def gaps(pages: Sequence[Setting]) -> Table:
-    """Every row without a believable value, with the reason it gives."""
+def gaps(pages: Sequence[Setting], explained: Collection[str]) -> Table:
+    """Every row without a believable value, with the reason it gives; those whose keys are ``explained`` apart."""
     header = ("setting", "attention", "scope", "context", "status", "reason", "row")
     seen: set[str] = set()
     lines = []
     for n, page in enumerate(pages, start=1):
-        for row in _in_order(records(page.rows[page.rows["status"] != "ok"])):
+        untold = (page.tried["status"] != "ok") & ~page.tried["key"].isin(explained)
+        for row in _in_order(records(page.tried[untold])):
             identity = f"{row['line']}{row['context']}{row['key']}"
             if identity not in seen:  # an untimed row may belong to several settings, but it is one gap
                 seen.add(identity)
-                place = (str(n), row["label"], row["scope"], tokens(row["context"]))
+                by = f" by {computed_by(row)}" if page.several else ""
+                place = (str(n), f"{row['label']}{by}", row["scope"], tokens(row["context"]))
                 lines.append((*place, row["status"], row["reason"], row["key"]))
     return Table(header, tuple(lines))
 
@@ -115,8 +117,8 @@ _ENVIRONMENT = (
 
 
 def _several(page: Setting, columns: Sequence[str]) -> str:
-    timed = page.rows[page.rows["status"].isin(TIMED)]
-    rows = timed if len(timed) else page.rows
+    timed = page.tried[page.tried["status"].isin(TIMED)]
+    rows = timed if len(timed) else page.tried
     return " / ".join(", ".join(_shown(v) for v in distinct(plain(rows[c]))) or NOTHING for c in columns)
 
 

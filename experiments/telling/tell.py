@@ -8,10 +8,11 @@ from experiments.telling.decision import decide_all
 from experiments.telling.folder import FIGURES, PAGE, report_folder
 from experiments.telling.frame import tidy
 from experiments.telling.page import Facts, render
-from experiments.telling.plots import draw_all
+from experiments.telling.plots import draw_all, draw_supports
 from experiments.telling.rule import Rule
 from experiments.telling.setting import settings
 from experiments.telling.summary import summary_table
+from experiments.telling.support import support
 
 FIRST = "run `python -m experiments.run study=quick` first"
 
@@ -37,10 +38,13 @@ def tell(runs: Path, out: Path, rule: Rule, command: str) -> Told:
     decisions = decide_all(pages, rule)
     with report_folder(out) as folder:
         figures = draw_all(pages, folder / FIGURES)
-        facts = Facts(told, pages, decisions, figures, rule, command)
+        matrices = [support(decision, rule) for decision in decisions]
+        drawn = draw_supports(matrices, folder / FIGURES)
+        facts = Facts(told, pages, decisions, figures, matrices, drawn, rule, command)
         # a path that the locale could not decode holds surrogates, which UTF-8 has no bytes for
         (folder / PAGE).write_text(render(facts), encoding="utf-8", errors="replace", newline="\n")
-    saved = tuple(out / FIGURES / f"{drawn.stem}.png" for page in figures for drawn in page)
+    every = [*(figure for page in figures for figure in page), *filter(None, drawn)]
+    saved = tuple(out / FIGURES / f"{figure.stem}.png" for figure in every)
     return Told(out / PAGE, saved, summary_table(decisions), told.warnings)
 
 

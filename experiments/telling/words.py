@@ -82,6 +82,11 @@ def latency(row: Mapping[str, Any], unit: str = "") -> str:
     return f"{number(row['latency_us_p50'])}{unit} {interval} n={samples if samples is not None else NOTHING}"
 
 
+def computed_by(row: Mapping[str, Any]) -> str:
+    """``numba_split_kv on paged``: who computed a record, and on what."""
+    return f"{row['backend']} on {row['storage']}"
+
+
 def _compared(new: str, baseline: str, ratio: float, above: str, below: str, equal: str, verb: str = "is") -> str:
     said = times(max(ratio, 1 / ratio))
     if said == "1.00x":

@@ -6,13 +6,16 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from experiments import launcher
+from experiments.door import Composed
 from experiments.measuring import measure as measuring
-from experiments.record import Measurement, load
+from experiments.record import Measurement, apart, load
 from experiments.run import main
 from tests.builders import ROOT, config
 from tests.experiments.builders import Answer, OneBench, Street, device, shell
@@ -126,6 +129,41 @@ def test_both_launchers_give_rows_of_the_same_keys(street: Street) -> None:
     )
     assert len(ours) == 4
     assert ours == basic
+
+
+def test_the_matrix_study_tries_every_attention_on_every_storage_and_backend(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also those that a yaml of the user's own adds."""
+    seen: list[Composed] = []
+
+    def launch(configs: Sequence[Composed], command: str) -> int:
+        seen.extend(configs)
+        return 0
+
+    monkeypatch.setattr(launcher, "launch", launch)
+    (tmp_path / "attention").mkdir()
+    (tmp_path / "attention" / "mine.yaml").write_text("kind: grouped\nnum_kv_heads: 4\nwindow: null\n")
+    monkeypatch.setattr(sys, "argv", ["kvariants-run", "--config-dir", str(tmp_path), "study=backend_matrix"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    with pytest.raises(SystemExit):
+        main()
+    groups = ("attention", "storage", "backend")
+    tried = Counter(tuple(c.choices[group] for group in groups) for c in seen)
+    every = product([*config("attention"), "mine"], config("storage"), config("backend"))
+    assert tried == dict.fromkeys(every, 1)
+    assert {c.values["name"] for c in seen} == {"backend_matrix"}
+
+
+def test_the_matrix_study_leaves_a_row_with_all_reasons_of_each_refusal(street: Street) -> None:
+    small = ("workload.context=16", "workload.scopes=[attend]", "attention=gqa", "backend=sdpa,eager")
+    rows = run(street, "study=backend_matrix", *small)
+    told = {(r.storage, r.backend): r for r in rows}
+    assert len(rows) == len(told) == 2 * len(config("storage"))
+    assert told["paged", "eager"].status == "ok"
+    ring = told["ring", "sdpa"]
+    assert (ring.status, len(apart(str(ring.reason)))) == ("refused", 2)
+    assert apart(str(ring.reason))[0] == told["ring", "eager"].reason
 
 
 def test_the_study_may_be_overridden(street: Street) -> None:

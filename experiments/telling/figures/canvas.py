@@ -62,10 +62,10 @@ def look() -> Iterator[None]:
         yield
 
 
-def blank(heading: str, setting: Setting, panels: Sequence[str]) -> tuple[Figure, list[Axes]]:
+def blank(heading: str, setting: Setting, panels: Sequence[str], height: float = 5.0) -> tuple[Figure, list[Axes]]:
     """A figure of side-by-side panels that share both axes' limits; no pyplot, so no window and nothing stays open."""
     wide = len(panels) > 1
-    figure = Figure(figsize=(9.6 if wide else 6.4, 5.0), layout="constrained")
+    figure = Figure(figsize=(9.6 if wide else 6.4, height), layout="constrained")
     FigureCanvasAgg(figure)
     # Two texts at one place, because a text has one weight: the first line of the layout's title is left free.
     figure.suptitle("\n" + _wrapped(setting.title, 106 if wide else 70), x=LEFT, ha="left")

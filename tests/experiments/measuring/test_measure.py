@@ -479,7 +479,7 @@ REFUSED = {
     ),
     "both": (
         {"dtype": "fp8_e4m3", "kv_dtype": "fp16"},
-        "cpu cannot multiply fp8_e4m3 activations; use fp64, fp32, fp16, bf16; "
+        "cpu cannot multiply fp8_e4m3 activations; use fp64, fp32, fp16, bf16; also "
         "sdpa cannot do a cache dtype other than the queries' fp8_e4m3",
     ),
     "no such device": ({"device": "cuda"}, "this machine has no cuda device"),

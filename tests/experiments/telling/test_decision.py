@@ -123,20 +123,72 @@ def test_a_variant_below_half_of_its_roofline_is_called_kernel_limited() -> None
         row("gqa", us=100.0, roofline_fraction=0.8),
         row("gqa", "attend", us=100.0, roofline_fraction=0.7),
         row("mla", us=150.0, roofline_fraction=0.3),
-        row("mla", context=512, roofline_fraction=0.6),
         row("mla", "attend", roofline_fraction=0.2, key="slow"),
+        row("mqa", us=160.0, roofline_fraction=0.5),
+        row("mqa", "attend", context=512, roofline_fraction=0.2),  # not at the point where it is decided
+        row("mqa", "attend", temperature="warm", roofline_fraction=0.2),  # held against another roof
     )
     assert list(told.kernel_limited) == ["mla"]
-    assert "its best attend row reaches 20 % of its roofline (row slow)" in told.kernel_limited["mla"]
-    assert "step" not in told.kernel_limited["mla"]  # its best step row, at another context, reaches 60 %
+    assert "attend at 20 % of its roofline, row slow, and step at 30 %" in told.kernel_limited["mla"]
     assert any(
-        s.startswith("Bad, because mla is held back by its kernel (rows slow)") for s in consequences(told, rule())
+        s.startswith("Bad, because mla is held back by its kernel (rows slow, ") for s in consequences(told, rule())
     )
+
+
+def _of_three(gqa: float = 0.8, mha: float = 0.8, mla: float = 0.8, **given: Any) -> Decision:
+    """gqa is chosen, mha the runner-up, mla the last; their shares of the roofline."""
+    shares = {"gqa": gqa, "mha": mha, "mla": mla}
+    return _decide(
+        *(
+            row(a, us=100.0 + 50 * i, roofline_fraction=f, key=f"row-{a}", **given)
+            for i, (a, f) in enumerate(shares.items())
+        )
+    )
+
+
+def test_an_outcome_that_a_kernel_set_says_so() -> None:
+    for told, named, then in (
+        (_of_three(gqa=0.3), ["gqa (chosen; step at 30 % of its roofline, row row-gqa)"], "would only help it"),
+        (
+            _of_three(mha=0.4),
+            ["mha (runner-up; step at 40 % of its roofline, row row-mha)"],
+            "may reverse this outcome",
+        ),
+        (_of_three(gqa=0.3, mha=0.4), ["gqa (chosen; ", "mha (runner-up; "], "may reverse this outcome"),
+    ):
+        assert told.verdict == "choose gqa"
+        assert told.caution is not None
+        assert told.caution.startswith("The kernel, not the architecture, sets the time of ")
+        assert [name in told.caution for name in named] == [True] * len(named)
+        assert told.caution.count("; ") == len(named)
+        assert told.caution.endswith(f": a better kernel {then}.")
+
+
+def test_an_outcome_that_no_kernel_set_has_no_caution() -> None:
+    assert _of_three().caution is None
+    assert _of_three(gqa=0.5, mha=0.5).caution is None
+    assert _of_three(mla=0.1).caution is None  # the last is held back; the two that the outcome rests on are not
+    assert _decide(row("mha", roofline_fraction=0.1)).caution is None  # nothing was chosen
 
 
 def test_a_predicted_time_is_no_verdict_on_a_kernel() -> None:
-    rows = [row(a, us=u, origin="predicted", roofline_fraction=0.1) for a, u in (("mha", 2.0), ("gqa", 1.0))]
-    assert _decide(*rows).kernel_limited == {}
+    told = _of_three(gqa=0.1, mha=0.1, mla=0.1, origin="predicted")
+    assert (told.kernel_limited, told.caution) == ({}, None)
+
+
+def test_several_backends_compete_by_the_best_of_each_variant() -> None:
+    told = _decide(
+        row("mha", us=100.0, backend="eager"),
+        row("mha", us=300.0, backend="sdpa"),
+        row("gqa", us=250.0, backend="eager"),
+        row("gqa", us=90.0, backend="numba", storage="paged", key="g"),
+        failed("mla", "step", 1024, "refused", "too wide", backend="sdpa"),
+        failed("mla", "step", 1024, "crash", "signal 9", backend="eager"),
+    )
+    assert told.verdict == "choose gqa"
+    assert "by numba on paged, row g" in _text(told)
+    assert "mha is 1.11x slower than gqa" in _text(told)
+    assert "crash, signal 9" in _text(told)  # of all reasons why mla has no time, not that one backend is too narrow
 
 
 def test_rows_without_an_interval_are_compared_by_ratio_and_it_is_said() -> None:

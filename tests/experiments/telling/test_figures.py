@@ -13,13 +13,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from experiments.telling.decision import decide_all
 from experiments.telling.figures import bandwidth, cache, canvas, latency, roofline
+from experiments.telling.figures import support as matrix
 from experiments.telling.figures.canvas import Drawn
 from experiments.telling.figures.endings import spread
 from experiments.telling.figures.style import styles
 from experiments.telling.plots import draw_all
 from experiments.telling.setting import Setting
-from tests.experiments.telling.rows import MATMUL_TFLOPS, READ_GBPS, failed, pages, row, unbuildable
+from experiments.telling.support import NOT_RUN, support
+from tests.experiments.telling.rows import MATMUL_TFLOPS, READ_GBPS, failed, pages, row, rule, unbuildable
 
 CONTEXTS = (1024, 8192, 131072)
 Draw = Callable[[Any, Setting], tuple[Figure, Drawn]]
@@ -182,6 +185,34 @@ def test_cache_bytes_are_drawn_once_per_point_even_where_nothing_ran(draw: Draw)
     figure, drawn = draw(cache, pages(*rows, refused)[0])
     assert _points(figure.axes[0], _colour("mla")) == [(1024, 1024 * 1152), (2048, 2048 * 1152)]
     assert any("gave no time" in r for r in drawn.remarks)
+
+
+def test_a_support_matrix_shows_shares_hatches_refusals_and_frames_each_best(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (decision,) = decide_all(
+        pages(
+            row("mha", backend="eager", us=2.0, roofline_fraction=0.25),
+            row("mha", backend="sdpa", us=1.0, roofline_fraction=0.5),
+            row("gqa", backend="eager", us=3.0, roofline_fraction=0.75),
+            failed("gqa", "step", 1024, "refused", "no", backend="sdpa"),
+            failed("mha", "step", 1024, "oom", "no memory", backend="eager", storage="paged"),
+        ),
+        rule(),
+    )
+    kept: list[Figure] = []
+    monkeypatch.setattr(matrix, "save", lambda figure, *_: kept.append(figure))
+    with canvas.look():
+        drawn = matrix.draw(support(decision, rule()), tmp_path, "stem")  # type: ignore[arg-type]  # there is one
+    contiguous, paged = kept[0].axes[:2]
+    assert [ax.get_title(loc="left") for ax in (contiguous, paged)] == ["contiguous", "paged"]
+    said = {t.get_position(): t.get_text() for t in contiguous.texts}
+    assert said == {(0.5, 0.5): "25 %", (1.5, 0.5): "75 %", (0.5, 1.5): "50 %", (1.5, 1.5): ""}
+    boxes: list[Any] = list(contiguous.patches)
+    assert [p.get_xy() for p in boxes if p.get_hatch()] == [(1, 1)]
+    assert sorted((int(p.get_x()), int(p.get_y())) for p in boxes if not p.get_fill()) == [(0, 1), (1, 0)]
+    assert [t.get_text() for t in paged.texts] == ["oom", NOT_RUN, NOT_RUN, NOT_RUN]
+    assert "Fastest: mha 50 % by sdpa on contiguous, gqa 75 % by eager on contiguous." in drawn.alt
 
 
 def test_a_page_draws_only_its_own_machine(draw: Draw) -> None:

@@ -11,6 +11,7 @@ from experiments.telling.figures.canvas import Drawn
 from experiments.telling.page import Facts, render
 from experiments.telling.setting import settings
 from experiments.telling.summary import summary_table
+from experiments.telling.support import support
 from tests.experiments.telling.rows import failed, row, rule, table, unbuildable
 
 FAMILY = ("mha", "gqa", "mqa", "mla")
@@ -31,7 +32,11 @@ def _page(*rows: Measurement, warnings: tuple[str, ...] = (), expected: Sequence
     split = settings(told.table)
     by = rule(expected=expected)
     figures = [[Drawn(n, n, f"alt of {n}", ()) for n in ("cache", "latency", "bandwidth", "roofline")]] * len(split)
-    return render(Facts(told, split, decide_all(split, by), figures, by, "python -m experiments.report runs=x"))
+    decisions = decide_all(split, by)
+    matrices = [support(d, by) for d in decisions]
+    drawn = [Drawn("support", "support", "alt of support", ()) if it else None for it in matrices]
+    command = "python -m experiments.report runs=x"
+    return render(Facts(told, split, decisions, figures, matrices, drawn, by, command))
 
 
 def _family() -> list[Measurement]:
@@ -99,6 +104,31 @@ def test_every_row_that_is_not_ok_is_listed_once_with_its_reason() -> None:
         assert len(re.findall(rf"\| {measurement.status} \| .* \| {measurement.key} \|", gaps)) == 1
     assert r"signal 9 \| killed" in gaps
     assert "15 rows read = 12 ok + 1 too_large + 1 crash + 1 quarantined." in gaps
+
+
+def test_every_variants_best_stands_by_the_outcome_with_its_gap_to_the_roofline() -> None:
+    rows = [row("mha", roofline_fraction=0.55, bound="memory", key="m"), row("gqa", us=90.0, roofline_fraction=0.4)]
+    outcome = _section(_page(*rows), "Decision Outcome")
+    line = "| mha | step | sdpa on contiguous | 100.0 [99.00, 101.0] n=30 | 1.82x | 55 % | memory | m |"
+    assert line in outcome
+    assert "| 2.50x | 40 % | kernel-limited |" in outcome
+    assert "The kernel, not the architecture, sets the time of gqa" in outcome
+    assert "### Support" not in _page(*rows)
+
+
+def test_several_backends_have_a_support_matrix_and_their_refusals_are_not_listed_again() -> None:
+    rows = [row(a, s, backend=b) for a in ("mha", "gqa") for s in SCOPES for b in ("eager", "sdpa")]
+    refused = [failed("mla", s, 1024, "refused", "too | wide; got 576", backend="sdpa") for s in SCOPES]
+    broken = failed("mla", "step", 1024, "crash", "signal 9", backend="eager", key="dead")
+    text = _page(*rows, *refused, broken)
+    told, gaps = _section(text, "Support"), _section(text, "Gaps")
+    assert "| sdpa | contiguous | " in told
+    assert "no [1] |" in told
+    assert "\n1. too \\| wide; got 576\n" in told
+    assert "![alt of support](figures/support.png)" in told
+    assert "too" not in gaps
+    assert "| 1 | mla by eager on contiguous | step | 1k | crash | signal 9 | dead |" in gaps
+    assert "11 rows read = 8 ok + 2 refused + 1 crash. Refused combinations are listed under Support." in gaps
 
 
 def test_what_was_never_run_is_listed_too() -> None:
