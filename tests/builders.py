@@ -112,11 +112,8 @@ SPECS: dict[str, Spec] = {
     **{f"{name}.yaml": spec_of(raw, tiny_model()) for name, raw in config("attention").items()},
 }
 each_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
-each_backend = pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS.keys())
-each_backend_at_work = pytest.mark.parametrize(
-    "backend",
-    [pytest.param(b, id=name, marks=[pytest.mark.slow] * (name in COMPILED)) for name, b in BACKENDS.items()],
-)
+EAGER_LIKE = {name: backend for name, backend in BACKENDS.items() if name not in COMPILED}
+each_backend = pytest.mark.parametrize("backend", EAGER_LIKE.values(), ids=EAGER_LIKE.keys())
 each_storage = pytest.mark.parametrize("storage", STORAGES.values(), ids=STORAGES.keys())
 
 

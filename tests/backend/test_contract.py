@@ -23,8 +23,6 @@ from tests.builders import (
     dense_geometry,
     dense_layout,
     each_backend,
-    each_backend_at_work,
-    each_spec,
     each_storage,
     fill,
     kv_rows,
@@ -46,7 +44,6 @@ SPARE = 5  # poisoned slots behind the longest sequence
 LENGTHS_AND_QUERIES: tuple[tuple[int, int], ...] = ((1, 1), (2, 1), (3, 3), (63, 3), (65, 1), (65, 3), (1000, 1))
 COMPILED_FOR = ((65, 3),)  # of them, where each takes seconds
 FACTOR = 4
-each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.value)
 
 
 def dense(kv_heads, group, d_qk, d_v):
@@ -66,7 +63,6 @@ SHAPES = {
     **{f"{g} x 192/128": dense(2, g, 192, 128) for g in (1, 3, 8, 32)},
     **{f"{g} x 576/512": absorbed(g) for g in (1, 3, 8, 32)},
 }
-each_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 
 
 def rounded(q, entries, geometry, lengths, window=None):
@@ -97,63 +93,86 @@ def check(backend, geometry, cache, entries, q, lengths):
         assert float((lse.double() - exact_lse).abs().max()) <= 16 * accumulated * (1 + float(exact_lse.abs().max()))
 
 
-@each_backend_at_work
-@each_storage
-@each_shape
-@each_dtype
-def test_refuse_or_match_float64(backend, storage, shape, dtype):
-    layout, geometry = shape(dtype)
+def of_shapes():
+    """(backend, storage, layout, geometry) of every shape in every dtype, by name."""
+    points = itertools.product(BACKENDS, STORAGES, SHAPES, DTYPES)
+    return {f"{b}-{s}-{name}-{d.value}": (b, STORAGES[s], *SHAPES[name](d), d) for b, s, name, d in points}
+
+
+def of_specs(dtypes):
+    """The same of what backends read of each attention: after decompression where the form has one."""
+    read = {name: spec.unpacked() or spec for name, spec in SPECS.items()}
+    points = itertools.product(BACKENDS, STORAGES, read, dtypes)
+    return {
+        f"{b}-{s}-{name}-{d.value}": (b, STORAGES[s], read[name].layout(d), read[name].geometry(), d)
+        for b, s, name, d in points
+    }
+
+
+def taken(points, *asks):
+    """A test for each that some of ``asks`` (queries, ragged, dtype) is not refused for; slow where it is compiled."""
+    params = []
+    for name, (kind, storage, layout, geometry, dtype) in points.items():
+        backend = BACKENDS[kind]
+        asked = [request(geometry, layout, storage, d or dtype, q, ragged) for q, ragged, d in asks]
+        if not all(refusals(backend, one) for one in asked):
+            marks = [pytest.mark.slow] * (kind in COMPILED)
+            params.append(pytest.param(backend, storage, layout, geometry, dtype, id=name, marks=marks))
+    return pytest.mark.parametrize(("backend", "storage", "layout", "geometry", "dtype"), params)
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_every_refusal_has_its_reasons(kind):
+    points = {**of_shapes(), **of_specs(DTYPES), **of_specs(CODES)}
+    for _, storage, layout, geometry, dtype in (point for point in points.values() if point[0] == kind):
+        for queries, ragged in itertools.product((1, 3), (False, True)):
+            asked = request(geometry, layout, storage, dtype, queries, ragged)
+            for reasons in (storage.refuses(layout, queries), BACKENDS[kind].refuses(asked)):
+                assert not reasons or assert_reasons(reasons) is None
+
+
+@taken(of_shapes(), (1, False, None))
+def test_shapes_match_float64(backend, storage, layout, geometry, dtype):
     compiled = any(backend is BACKENDS[name] for name in COMPILED)
     for length, queries in COMPILED_FOR if compiled else LENGTHS_AND_QUERIES:
-        reasons = refusals(backend, request(geometry, layout, storage, queries=queries))
-        if reasons:
-            assert_reasons(reasons)
-            pytest.skip("; ".join(reasons))
-        entries = random_entries(layout, 2, length + SPARE, seed=length)
-        cache = fill(allocate(layout, 2, length + SPARE, storage), entries, [length] * 2, backend)
-        q = normal(2, queries, geometry.num_q_heads, geometry.d_qk, seed=3, dtype=DTYPES[dtype])
-        check(backend, geometry, cache, entries, q, [length] * 2)
+        if not refusals(backend, request(geometry, layout, storage, queries=queries)):
+            entries = random_entries(layout, 2, length + SPARE, seed=length)
+            cache = fill(allocate(layout, 2, length + SPARE, storage), entries, [length] * 2, backend)
+            q = normal(2, queries, geometry.num_q_heads, geometry.d_qk, seed=3, dtype=DTYPES[dtype])
+            check(backend, geometry, cache, entries, q, [length] * 2)
 
 
-@each_backend_at_work
-@each_storage
-@each_spec
-@each_dtype
-@pytest.mark.parametrize("lengths", [[7, 7], [3, 9]], ids=["even", "ragged"])
-def test_every_attention_refuses_or_matches(backend, storage, spec, dtype, lengths):
-    """What backends read of each attention: after decompression where the form has one."""
-    read = spec.unpacked() or spec
-    layout, geometry = read.layout(dtype), read.geometry()
-    for queries in (1, 3):
-        asked = request(geometry, layout, storage, queries=queries, ragged=lengths[0] != lengths[1])
-        reasons = refusals(backend, asked)
-        if reasons:
-            assert_reasons(reasons)
-            pytest.skip("; ".join(reasons))
-        entries = random_entries(layout, 2, 9 + SPARE)
-        cache = fill(allocate(layout, 2, 9 + SPARE, storage), entries, lengths, backend)
-        q = normal(2, queries, geometry.num_q_heads, geometry.d_qk, seed=3, dtype=DTYPES[dtype])
-        check(backend, geometry, cache, entries, q, lengths)
+@taken(of_specs(DTYPES), (1, False, None), (3, False, None), (1, True, None))
+def test_every_attention_matches(backend, storage, layout, geometry, dtype):
+    for lengths, queries in itertools.product(([7, 7], [3, 9]), (1, 3)):
+        if not refusals(backend, request(geometry, layout, storage, queries=queries, ragged=lengths[0] != lengths[1])):
+            entries = random_entries(layout, 2, 9 + SPARE)
+            cache = fill(allocate(layout, 2, 9 + SPARE, storage), entries, lengths, backend)
+            q = normal(2, queries, geometry.num_q_heads, geometry.d_qk, seed=3, dtype=DTYPES[dtype])
+            check(backend, geometry, cache, entries, q, lengths)
 
 
-@each_backend
-@each_storage
-@each_spec
-@pytest.mark.parametrize("codes", CODES, ids=lambda d: d.value)
-def test_codes_are_decoded_or_refused(backend, storage, spec, codes):
+@taken(of_specs(CODES), (3, True, Dtype.F32), (1, True, Dtype.BF16))
+def test_codes_are_decoded(backend, storage, layout, geometry, dtype):
     """Against what the cache holds: what coding loses is the cache's matter, not the backend's."""
-    read = spec.unpacked() or spec
-    layout, geometry, lengths = read.layout(codes), read.geometry(), [3, 9]
-    for dtype, queries in ((Dtype.F32, 3), (Dtype.BF16, 1)):
-        asked = request(geometry, layout, storage, dtype, queries, ragged=True)
-        reasons = refusals(backend, asked)
-        if reasons:
-            assert_reasons(reasons)
-            pytest.skip("; ".join(reasons))
-        entries = random_entries(layout, 2, 9 + SPARE)
-        cache = fill(allocate(layout, 2, 9 + SPARE, storage), entries, lengths)
-        q = normal(2, queries, geometry.num_q_heads, geometry.d_qk, seed=3, dtype=DTYPES[dtype])
-        check(backend, geometry, cache, as_stored(entries, layout), q, lengths)
+    del dtype  # of the codes
+    for of_queries, queries in ((Dtype.F32, 3), (Dtype.BF16, 1)):
+        if not refusals(backend, request(geometry, layout, storage, of_queries, queries, ragged=True)):
+            entries = random_entries(layout, 2, 9 + SPARE)
+            cache = fill(allocate(layout, 2, 9 + SPARE, storage), entries, [3, 9])
+            q = normal(2, queries, geometry.num_q_heads, geometry.d_qk, seed=3, dtype=DTYPES[of_queries])
+            check(backend, geometry, cache, as_stored(entries, layout), q, [3, 9])
+
+
+@pytest.mark.parametrize(("kind", "dtypes"), [("eager", tuple(DTYPES)), ("numba_split_kv", (Dtype.F32, Dtype.BF16))])
+def test_ours_take_whatever_a_storage_holds(kind, dtypes):
+    """The grids above hold what is not refused: a refusal too many would thin them without a failure."""
+    for points in (of_shapes(), of_specs(DTYPES), of_specs(CODES)):
+        for name, (_, storage, layout, geometry, dtype) in points.items():
+            asked = Dtype.F32 if dtype in CODES else dtype
+            if asked in dtypes and not storage.refuses(layout, 3):
+                reasons = BACKENDS[kind].refuses(request(geometry, layout, storage, asked, queries=3, ragged=True))
+                assert reasons == [], name
 
 
 def assert_reasons(reasons):
@@ -181,7 +200,7 @@ def odd_points():
     }
 
 
-@each_backend
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS.keys())
 @each_storage
 @pytest.mark.parametrize("name", odd_points())
 @pytest.mark.parametrize("ragged", [False, True])
@@ -198,7 +217,7 @@ def test_refusing_never_raises(backend, storage, name, ragged, device):
 
 
 @pytest.mark.parametrize("name", ["window", "tied", "mixed"])
-@each_backend_at_work
+@each_backend
 def test_odd_points_refuse_or_match(backend, name):
     layout, geometry = odd_points()[name]
     reasons = backend.refuses(request(geometry, layout, dtype=Dtype.BF16))
@@ -213,13 +232,6 @@ def test_odd_points_refuse_or_match(backend, name):
     torch.testing.assert_close(o.double(), exact, rtol=1e-2, atol=1e-2)
 
 
-def test_the_oracle_refuses_nothing_of_ours():
-    eager = BACKENDS["eager"]
-    for spec, storage, dtype in itertools.product(SPECS.values(), STORAGES.values(), DTYPES):
-        read = spec.unpacked() or spec
-        assert eager.refuses(request(read.geometry(), read.layout(dtype), storage, queries=3, ragged=True)) == []
-
-
 def test_sdpa_does_all_four_variants_on_even_batches():
     """The list of skips above must never grow silently: no more than windows, and heads beside a shared rotary key."""
     refused = set()
@@ -232,7 +244,7 @@ def test_sdpa_does_all_four_variants_on_even_batches():
     assert refused == {("gqa window", "windowed"), *((name, "one strided view") for name in apart)}
 
 
-@each_backend_at_work
+@each_backend
 def test_rows_of_a_batch_do_not_mix(backend):
     """Each sequence's output equals its own alone; a batch of equal sequences would hide a mix-up."""
     layout, geometry = dense_layout(2, 64, 64, Dtype.F32), dense_geometry(6, 2, 64, 64)
@@ -245,7 +257,7 @@ def test_rows_of_a_batch_do_not_mix(backend):
         torch.testing.assert_close(together[b : b + 1], alone, rtol=0, atol=2e-6)
 
 
-@each_backend_at_work
+@each_backend
 def test_attending_leaves_the_cache_alone(backend):
     layout, geometry = dense_layout(2, 64, 64, Dtype.BF16), dense_geometry(6, 2, 64, 64)
     cache = fill(allocate(layout, 2, 24), random_entries(layout, 2, 20), [20, 20], backend)
@@ -259,7 +271,7 @@ def test_attending_leaves_the_cache_alone(backend):
     assert all(torch.equal(a, b) for a, b in zip(held, cache.view.slabs, strict=True))
 
 
-@each_backend_at_work
+@each_backend
 def test_a_plan_sees_tokens_written_later(backend):
     """The plan is made on the view, before the newest entry is written; the slot is read when attending."""
     layout, geometry = dense_layout(2, 64, 64, Dtype.F64), dense_geometry(6, 2, 64, 64)

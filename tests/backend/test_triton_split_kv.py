@@ -52,6 +52,7 @@ def test_interpreted_kernels_match_float64(part):
 
 
 @needs_triton
+@pytest.mark.slow
 def test_wrong_kernels_are_caught():
     errors = lines("interpret", "mutants", TRITON_INTERPRET="1")
     assert list(errors) == [mutant.name for mutant in MUTANTS]

@@ -131,6 +131,7 @@ def test_both_launchers_give_rows_of_the_same_keys(street: Street) -> None:
     assert ours == basic
 
 
+@pytest.mark.slow
 def test_the_matrix_study_tries_every_attention_on_every_storage_and_backend(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

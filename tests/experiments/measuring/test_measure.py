@@ -471,7 +471,7 @@ def test_a_point_may_use_nine_tenths_of_the_free_memory(
 REFUSED = {
     "fp8 activations": (
         {"dtype": "fp8_e4m3"},
-        "cpu cannot multiply fp8_e4m3 activations; use fp64, fp32, fp16, bf16; sdpa cannot do streams of codes",
+        "cpu cannot multiply fp8_e4m3 activations; use fp64, fp32, fp16, bf16; also sdpa cannot do streams of codes",
     ),
     "another dtype in the cache": (
         {"kv_dtype": "fp16"},

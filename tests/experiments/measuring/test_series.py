@@ -252,8 +252,8 @@ def test_a_tp_that_is_no_number_still_gives_a_row() -> None:
 
 def test_a_reason_is_one_bounded_line() -> None:
     made = series()
-    row = failed_row(Where(made, points(made)[0], None, 2), "step", "crash", "x\n" * 1000)
+    row = failed_row(Where(made, points(made)[0], None, 2), "step", "crash", "x\n" * 2000)
     assert row.reason is not None
-    assert len(row.reason) == 500
+    assert len(row.reason) == 2000
     assert row.reason.startswith("x x x")
     assert row.reason.endswith("…")

@@ -53,9 +53,8 @@ def _alike(request: Request) -> bool:
     first, *others, value = (request.layout.stream(span.stream) for span in spans)
     if first.quant is None or value.quant is None or any(stream.quant for stream in others):
         return False
-    block = first.quant.block
-    whole = spans[0].start % block == 0 and spans[-1].start % block == 0
-    return whole and (first.dtype, block) == (value.dtype, value.quant.block)
+    whole = spans[0].start % first.quant.block == 0 and spans[-1].start % value.quant.block == 0
+    return whole and first.dtype is value.dtype
 
 
 plugin = NumbaSplitKV

@@ -92,7 +92,7 @@ def _stream_kernel(sizes: Sizes, cache: Operands, arguments: tuple[Any, ...]) ->
     rows = q.view(-1, sizes.d_qk).numpy()
     kernel: Any = stream.stream  # numba's types do not know unpacked arguments
     parts = (cache.key, cache.tail, cache.value, cache.key_scale, cache.value_scale)
-    caches = (*(p.memory for p in parts), *(p.place for p in parts), cache.block, cache.fp8)
+    caches = (*(p.memory for p in parts), *(p.place for p in parts), *cache.blocks, cache.fp8)
 
     def run(o: Array, lse: Array) -> None:
         kernel(rows, *caches, *arguments, weights, at, decoded, sums, state)

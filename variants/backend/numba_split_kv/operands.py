@@ -38,7 +38,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Operands:
-    """Keys are ``key`` beside ``tail``, values ``value``; codes have a scale per ``block`` of columns.
+    """Keys are ``key`` beside ``tail``, values ``value``; codes have scales per block of columns.
 
     ``table`` [B, N], ``lengths`` and ``start`` [B] are the cache's own and change in place. Position p lies in page
     ``table[b, min(p // slots, N - 1)]``, slot p % slots: pages, one run and a ring alike. ``window`` 0: all tokens.
@@ -49,7 +49,7 @@ class Operands:
     value: Operand
     key_scale: Operand
     value_scale: Operand
-    block: int
+    blocks: tuple[int, int]
     fp8: bool
     table: Array
     lengths: Array
@@ -76,8 +76,8 @@ def operands(geometry: AttentionGeometry, view: CacheView) -> Operands:
         value=_operand(view, geometry.value),
         key_scale=_scales(view, runs[0][0]),
         value_scale=_scales(view, geometry.value[0]),
-        block=first.quant.block if first.quant else value.quant.block if value.quant else 1,
-        fp8=Dtype.FP8_E4M3 in (first.dtype, value.dtype),
+        blocks=(first.quant.block if first.quant else 1, value.quant.block if value.quant else 1),
+        fp8=first.dtype is Dtype.FP8_E4M3,
         table=table.numpy(),
         lengths=view.lengths.numpy(),
         start=start.numpy(),

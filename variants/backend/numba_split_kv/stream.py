@@ -18,9 +18,10 @@ KEY, TAIL, VALUE, KEY_SCALE, VALUE_SCALE = (part * BLOCK for part in range(PARTS
 @njit(parallel=True, fastmath=FAST, cache=True)
 def stream(
     q: Array, key: Array, tail: Array, value: Array, key_scale: Array, value_scale: Array, key_place: Array,
-    tail_place: Array, value_place: Array, key_scale_place: Array, value_scale_place: Array, block: int, fp8: bool,
-    table: Array, lengths: Array, start: Array, slots: int, window: int, queries: int, chunk: int, scale: float,
-    groups: int, splits: int, weights: Array, at: Array, decoded: Array, sums: Array, state: Array,
+    tail_place: Array, value_place: Array, key_scale_place: Array, value_scale_place: Array, key_block: int,
+    value_block: int, fp8: bool, table: Array, lengths: Array, start: Array, slots: int, window: int, queries: int,
+    chunk: int, scale: float, groups: int, splits: int, weights: Array, at: Array, decoded: Array, sums: Array,
+    state: Array,
 ) -> None:  # fmt: skip
     """Sums [B x G x splits x M, V] and state [.., (maximum, total)] of queries [B x G x M, K].
 
@@ -49,9 +50,9 @@ def stream(
                 for row in range(mine, mine + rows):
                     for t in range(BLOCK):
                         weights[row, t] = 0.0
-                decode(key, at, here + KEY, tokens, wide, key_scale, here + KEY_SCALE, block, fp8, decoded, free)
+                decode(key, at, here + KEY, tokens, wide, key_scale, here + KEY_SCALE, key_block, fp8, decoded, free)
                 decode(
-                    value, at, here + VALUE, tokens, d_v, value_scale, here + VALUE_SCALE, block, fp8, decoded,
+                    value, at, here + VALUE, tokens, d_v, value_scale, here + VALUE_SCALE, value_block, fp8, decoded,
                     free + BLOCK * wide,
                 )  # fmt: skip
                 score(
