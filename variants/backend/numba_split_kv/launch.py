@@ -10,7 +10,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from variants.backend.numba_split_kv import matrix, pool, stream, wide
+from variants.backend.numba_split_kv import matrix, stream, wide
 from variants.backend.numba_split_kv.combine import combine
 from variants.backend.numba_split_kv.operands import WIDTH, Array, Operands, operands, split_tokens
 from variants.contract.geometry import AttentionGeometry
@@ -40,7 +40,6 @@ class Sizes:
 
 def plan(geometry: AttentionGeometry, view: CacheView, max_length: int, queries: int, chunk: int | None) -> Plan:
     """The planned ``attend``; it runs on as many threads as torch has now."""
-    pool.share()
     most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # set when numba starts
     threads = min(torch.get_num_threads(), most)
     batch, groups, rows = len(view.lengths), geometry.num_kv_heads, geometry.group_size * queries
