@@ -14,6 +14,7 @@ from experiments.measuring.device import Device
 from experiments.measuring.timing import Call, Timer
 from variants.contract.layout import Dtype
 from variants.noise import noise_
+from variants.pages import advise
 from variants.view import TORCH_DTYPES
 
 EVICTING = 5  # times the last-level cache, between two uses of the same bytes
@@ -50,7 +51,7 @@ class Sweep:
     def __init__(self, device: Device, times: int = EVICTING) -> None:
         wanted = times * (device.last_level_cache or UNKNOWN_CACHE)
         self.bytes = min(wanted, device.free_memory() // MEMORY_SHARE) // ROW * ROW
-        self.buffer = noise_(torch.empty(self.bytes // 4, device=device.torch), seed=1)
+        self.buffer = noise_(advise(torch.empty(self.bytes // 4, device=device.torch)), seed=1)
 
     def __call__(self) -> None:
         """Read all of it."""

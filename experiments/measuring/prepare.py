@@ -16,6 +16,7 @@ from variants.contract.cost import Point
 from variants.contract.layout import CacheLayout
 from variants.decode import Step, plan_step
 from variants.noise import noise_
+from variants.pages import advise
 from variants.protocols import Attention, KVCache, StoragePolicy
 from variants.storage.contiguous import Contiguous
 from variants.view import TORCH_DTYPES
@@ -139,6 +140,7 @@ def fill_weights(module: torch.nn.Module, dtype: torch.dtype, device: torch.devi
     """Bring a module from the meta device with noise for weights that keeps activations near 1, and no gradients."""
     module.to(dtype).to_empty(device=device).requires_grad_(False)
     for number, (name, parameter) in enumerate(module.named_parameters()):
+        advise(parameter.data)
         if "norm" in name:
             parameter.data.fill_(1.0)
         else:

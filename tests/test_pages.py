@@ -1,0 +1,38 @@
+"""Huge pages: the same tensor, in other pages where the system has them."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from variants.pages import HUGE, advise
+
+SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+def huge_kib(tensor):
+    """KiB in huge pages of the mapping that holds the middle of a tensor."""
+    maps = re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
+    for part in filter(None, maps):
+        begin, end = (int(number, 16) for number in part.split(" ", 1)[0].split("-"))
+        if begin <= tensor.data_ptr() + tensor.nbytes // 2 < end:
+            found = re.search(r"AnonHugePages:\s+(\d+)", part)
+            assert found
+            return int(found[1])
+    raise AssertionError("no mapping holds this tensor")
+
+
+def test_it_gives_back_what_it_was_given():
+    for tensor in (torch.arange(4), torch.arange(HUGE, dtype=torch.float32), torch.empty(HUGE, device="meta")):
+        assert advise(tensor) is tensor
+    assert torch.equal(advise(torch.arange(HUGE)), torch.arange(HUGE))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux says what lies where")
+def test_large_memory_lies_in_huge_pages():
+    if not SETTING.exists() or "[never]" in SETTING.read_text():
+        pytest.skip("transparent huge pages are turned off")
+    tensor = advise(torch.empty(64 * HUGE, dtype=torch.uint8)).fill_(1)
+    assert huge_kib(tensor) >= 60 * HUGE // 1024

@@ -1,0 +1,33 @@
+"""Huge pages for what is read whole at every step.
+
+With pages of 4 KiB a core that streams through gigabytes spends much of its time looking up where they lie: on a
+virtual machine with two levels of page tables a plain sum reached 11 GB/s, and 28 in pages of 2 MiB.
+"""
+
+import ctypes
+import mmap
+import sys
+from functools import cache
+
+from torch import Tensor
+
+HUGE = 2**21  # bytes of a huge page of x86-64 and of arm64 with pages of 4 KiB
+MADV_HUGEPAGE, MADV_COLLAPSE = 14, 25  # Linux: when next touched, and at once (since 6.1)
+
+
+def advise(tensor: Tensor) -> Tensor:
+    """Ask Linux to keep a large CPU tensor in huge pages, best before it is written; returns it.
+
+    Elsewhere, and where the administrator has turned them off, nothing happens.
+    """
+    if sys.platform == "linux" and tensor.device.type == "cpu" and tensor.nbytes >= 2 * HUGE:
+        start = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = (tensor.data_ptr() + tensor.nbytes - start) // mmap.PAGESIZE * mmap.PAGESIZE
+        for advice in (MADV_HUGEPAGE, MADV_COLLAPSE):
+            _libc().madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), advice)
+    return tensor
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
