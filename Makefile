@@ -32,7 +32,7 @@ check: $(CHECKS_INSTALLED) ## Format, lint, types, floors, fast tests: what must
 	$(PY) -m pytest -m "not slow" -n 2
 
 slow: $(CHECKS_INSTALLED) ## Run the slow tests
-	@$(PY) -m pytest -m slow || { status=$$?; [ $$status -eq 5 ] && echo "no test is marked slow"; }
+	@$(PY) -m pytest -m slow -n 2 || { status=$$?; [ $$status -eq 5 ] && echo "no test is marked slow"; }
 
 bench: $(CHECKS_INSTALLED) ## Hold our CPU kernel and steps to their targets; takes minutes, wants a quiet machine
 	$(PY) -m experiments.bench
