@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from variants.contract.codes import stored, uncoded
 from variants.contract.geometry import AttentionGeometry, Span
 from variants.contract.layout import All, CacheLayout, Dtype, Keep, Stream, Window
 
@@ -29,6 +30,8 @@ class Case:
     chunk: int | None = 256
     partials: str = "fp32"
     guarded: bool = False
+    codes: Dtype | None = None  # what the cache holds, if not numbers of ``dtype``
+    every_code: bool = False  # in turn, whatever the numbers were
     far: bool = False  # pages further apart than an int32 counts
 
     @property
@@ -38,7 +41,8 @@ class Case:
 
     def __str__(self) -> str:
         where = {CONTIGUOUS: "contiguous", RING: "ring"}.get(self.page, f"page {self.page}")
-        return f"{self.name}, {where}, Q {self.queries}, {self.dtype.value}"
+        kept = f" over {self.codes.value}" if self.codes else ""
+        return f"{self.name}, {where}, Q {self.queries}, {self.dtype.value}{kept}"
 
 
 def dense(group: int, d_qk: int, d_v: int, kv_heads: int = 2, keep: Keep | None = None) -> Callable[[Dtype], Point]:
@@ -47,7 +51,7 @@ def dense(group: int, d_qk: int, d_v: int, kv_heads: int = 2, keep: Keep | None 
     def point(dtype: Dtype) -> Point:
         key, value = (Stream(n, kv_heads, w, dtype, keep or All()) for n, w in (("key", d_qk), ("value", d_v)))
         spans = (Span("key", 0, d_qk),), (Span("value", 0, d_v),)
-        return CacheLayout((key, value)), AttentionGeometry(kv_heads * group, kv_heads, *spans, d_qk**-0.5)
+        return stored(key, value), AttentionGeometry(kv_heads * group, kv_heads, *spans, d_qk**-0.5)
 
     return point
 
@@ -56,8 +60,8 @@ def latent(group: int, width: int = 512, rope: int = 64, kv_heads: int = 1) -> C
     """MLA (one row of latent and rope) and GLA (several latent heads, one rope): V lies in K."""
 
     def point(dtype: Dtype) -> Point:
-        streams = Stream("latent", kv_heads, width, dtype), Stream("rope", 1, rope, dtype)
-        layout = CacheLayout(streams, rows=(("latent", "rope"),) if kv_heads == 1 else ())
+        streams = Stream("latent", kv_heads, width, dtype), Stream("rope", 1, rope, uncoded(dtype))
+        layout = stored(*streams, one_row=kv_heads == 1)
         c, r = Span("latent", 0, width), Span("rope", 0, rope)
         return layout, AttentionGeometry(kv_heads * group, kv_heads, (c, r), (c,), (width + rope) ** -0.5)
 
@@ -68,7 +72,7 @@ def tied(group: int, width: int = 128, rope: int = 64, kv_heads: int = 2) -> Cal
     """GTA: V is the tied state, K its first columns and one rope for all heads."""
 
     def point(dtype: Dtype) -> Point:
-        layout = CacheLayout((Stream("tied", kv_heads, width, dtype), Stream("rope", 1, rope, dtype)))
+        layout = stored(Stream("tied", kv_heads, width, dtype), Stream("rope", 1, rope, uncoded(dtype)))
         key = Span("tied", 0, width - rope), Span("rope", 0, rope)
         return layout, AttentionGeometry(kv_heads * group, kv_heads, key, (Span("tied", 0, width),), width**-0.5)
 
@@ -115,6 +119,7 @@ def shape(name: str, group: int) -> Callable[[Dtype], Point]:
 
 
 _BF16, _F16, _F32 = Dtype.BF16, Dtype.F16, Dtype.F32
+_INT8, _FP8 = Dtype.INT8, Dtype.FP8_E4M3
 
 
 def _quick() -> Iterator[Case]:
@@ -140,6 +145,16 @@ def _quick() -> Iterator[Case]:
     yield Case("window", dense(3, 64, 64, keep=Window(40)), _F16, RING, 3, (1000, 0, 1, 64), 64)
     yield Case("guarded", shape("mla 512+64", 64), _F16, 16, 1, SHORT, 64, guarded=True)
     yield Case("splits by rule", shape("dense 64", 3), chunk=None, lengths=SHORT)
+    for name, group, page, queries, dtype, codes in (
+        ("dense 80", 3, 16, 1, _BF16, _INT8),
+        ("dense 192", 1, CONTIGUOUS, 3, _F32, _FP8),
+        ("gta 64+64", 3, 16, 1, _F32, _INT8),
+        ("gla 256+64", 3, 16, 1, _BF16, _FP8),
+        ("mla 512+64", 12, 1, 1, _BF16, _INT8),
+        ("mla 512+64", 32, 16, 1, _BF16, _FP8),
+    ):
+        yield Case(f"{name} x {group}", shape(name, group), dtype, page, queries, SHORT, 64, codes=codes)
+    yield Case("every code", shape("dense 128", 3), lengths=SHORT, chunk=64, codes=_FP8, every_code=True)
 
 
 def _shapes() -> Iterator[Case]:
@@ -178,4 +193,24 @@ def _storages() -> Iterator[Case]:
     yield Case("more queries than tokens", shape("dense 64", 3), page=16, queries=70, lengths=(3, 0, 200, 70), chunk=64)
 
 
-PARTS = {"quick": list(_quick()), "shapes": list(_shapes()), "storages": list(_storages())}
+def _codes() -> Iterator[Case]:
+    """Every width in both codes; windows, rings, and what a layout or a geometry may do with scales."""
+    for index, (codes, dtype, name) in enumerate(product((_INT8, _FP8), (_BF16, _F32), SHAPES)):
+        if not (name.startswith("mla") and dtype is _F32):
+            page, queries = ((CONTIGUOUS, 1), (16, 3))[index % 2]
+            yield Case(f"{name} x 3", shape(name, 3), dtype, page, queries, SHORT, 64, codes=codes)
+    for codes, page in product((_INT8, _FP8), (16, 64, RING)):
+        point = dense(3, 192, 192, keep=Window(40))
+        yield Case("window of 40", point, _BF16, page, 3, (300, 0, 1, 64), 64, codes=codes)
+    for codes, group, page in product((_INT8, _FP8), (32, 64), (1, 64)):
+        yield Case(f"mla 512+64 x {group}", latent(group), _BF16, page, 2, SHORT, 64, codes=codes)
+    for codes in (_INT8, _FP8):
+        yield Case("three blocks", latent(3, 352, 64), _BF16, 16, 1, SHORT, 64, codes=codes)
+        yield Case("scales before codes", latent(3, 500, 12), _BF16, 16, 1, SHORT, 64, codes=codes)
+        yield Case("every code", shape("dense 128", 3), _F32, 16, 2, SHORT, 64, codes=codes, every_code=True)
+        yield Case("many splits", dense(3, 64, 64), _BF16, 1, 1, (1300, 3, 0, 700), 64, "bf16", codes=codes)
+        far = dense(3, 192, 192, kv_heads=1)
+        yield Case("offsets beyond int32", far, _BF16, 16, 1, (70, 0, 130), 64, codes=codes, far=True)
+
+
+PARTS = {"quick": list(_quick()), "shapes": list(_shapes()), "storages": list(_storages()), "codes": list(_codes())}

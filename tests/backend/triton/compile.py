@@ -19,12 +19,13 @@ from typing import Any
 import torch
 
 from tests.backend.triton.cases import CONTIGUOUS, dense, latent, tied
-from variants.backend.triton_split_kv.reading import reading
+from variants.backend.triton_split_kv.reading import block, reading
 from variants.backend.triton_split_kv.tiles import FAMILIES, choose
 from variants.contract.layout import Dtype, Window
 from variants.protocols import StoragePolicy
 from variants.storage.contiguous import Contiguous
 from variants.storage.paged import Paged
+from variants.view import TORCH_DTYPES
 
 BATCH, CAPACITY = 16, 8192  # full size, so that strides are what they are in use
 GUARDED = "mla 128 guarded"
@@ -49,7 +50,7 @@ POINTS = {
     "gta 64": tied(64, 128, 64, 1),
     "windowed": dense(8, 128, 128, 8, Window(4096)),
 }
-GPUS = {"sm_80": 80, "sm_86": 86, "sm_90": 90, "sm_100": 100, "sm_120": 86}  # name -> table
+GPUS = {"sm_80": 80, "sm_86": 86, "sm_90": 90, "sm_100": 100}  # name -> table
 SIXTEEN = ("gqa", "gqa d256", "mla 16", "gla 16")  # points of few rows, unless there are several queries
 WIDER = ("mqa", "mqa d256", "mla 32", "mla 128", "gla 64", "gta 64")
 PAGED = ("gqa", "mla 128", GUARDED, "gla 64")
@@ -64,32 +65,54 @@ class Build:
     queries: int = 1
     dtype: Dtype = Dtype.BF16
     chunk: int = 1024
+    codes: Dtype | None = None
     merged: bool = False  # compile the merge as well, which hardly differs between points
 
     def __str__(self) -> str:
         where = f"page {self.page}" if self.page else "contiguous"
-        return f"{self.point}, {where}, Q {self.queries}, {self.dtype.value}, {CAPACITY // self.chunk} splits"
+        held = f" over {self.codes.value}" if self.codes else ""
+        return f"{self.point}, {where}, Q {self.queries}, {self.dtype.value}{held}, {CAPACITY // self.chunk} splits"
 
 
 def builds(gpu: str) -> Iterator[Build]:
-    """All that sm_90 has; elsewhere each tile: with one query, and with three and a page id per token.
+    """Each tile, with three queries and a page id per token, which takes the most registers; on sm_90 each point.
 
-    The latter takes the most registers.
+    sm_86 has smaller tiles of the same kernels: only those that it alone has are compiled.
     """
-    if gpu != "sm_90":
-        yield from (Build(point) for point in (*SIXTEEN, "mla 32"))
-        yield from (Build(point, 16, 3, merged=point == "gqa") for point in (*SIXTEEN, *WIDER))
-        if GPUS[gpu] != 86:
-            yield from (Build(point, page) for point in ("mla 128", "gla 64") for page in (CONTIGUOUS, 64))
-            yield from (Build("gqa", 64), Build("gqa", dtype=Dtype.F32), Build("mqa d256", dtype=Dtype.F32))
+    yield from coded(gpu)
+    if gpu == "sm_86":
+        yield from (Build("mla 32"), Build("mla 128", 16, 3))
         return
-    yield from (Build(point, merged=point in ("gqa", "mla 128")) for point in POINTS)
+    if gpu != "sm_90":
+        yield from (Build(point, 16, 3, merged=point == "gqa") for point in (*SIXTEEN, *WIDER))
+        yield from (Build("mla 128", page) for page in (CONTIGUOUS, 64))
+        yield from (
+            Build("mla 16"),
+            Build("gqa", 64),
+            Build("gqa", dtype=Dtype.F32),
+            Build("mqa d256", dtype=Dtype.F32),
+        )
+        return
+    yield from (Build(point, merged=point in ("gqa", "mla 128")) for point in (*PAGED, "mla 16", "mha"))
     yield from (Build(point, 16, 3, merged=point == "gla 64") for point in POINTS)
-    for point in PAGED:
-        yield from (Build(point, page, queries) for page, queries in ((64, 1), (1, 1), (64, 2), (CONTIGUOUS, 3)))
+    yield from (Build(point, page, queries) for point in PAGED for page, queries in ((64, 1), (1, 1)))
     yield from (Build(point, 64, chunk=CAPACITY) for point in ("gqa", "mla 128"))
-    yield from (Build(point, dtype=Dtype.F32) for point in ("gqa", "mqa", "mqa d256", "gla 64"))
+    yield from (Build(point, dtype=Dtype.F32) for point in ("gqa", "mqa d256", "gla 64"))
     yield from (Build("gqa", dtype=Dtype.F16), Build("windowed", 16, 2, merged=True))
+
+
+def coded(gpu: str) -> Iterator[Build]:
+    """Codes: each tile, and on sm_90 also other widths, one query and float32."""
+    int8, fp8 = Dtype.INT8, Dtype.FP8_E4M3
+    if gpu == "sm_86":
+        yield from (Build("mla 16", 16, codes=int8), Build("mla 128", 16, 3, codes=int8))
+        return
+    for point, codes in (("gqa", fp8), ("mqa d256", int8), ("gla 64", fp8), ("mla 128", int8), ("mla 128", fp8)):
+        yield Build(point, 16, 3, codes=codes)
+    if gpu == "sm_90":
+        yield from (Build(point, 64, codes=int8) for point in ("gta 64", "gqa d192", "mla expanded", "mla 16"))
+        yield from (Build(point, 64, codes=fp8) for point in ("gqa d80", "gqa d256", "mqa", "mqa d256", "mla 16"))
+        yield from (Build(point, 16, 3, Dtype.F32, codes=fp8) for point in ("gqa", "gla 16"))
 
 
 class Driver:
@@ -119,25 +142,28 @@ def compiled(build: Build, gpu: str) -> dict[str, Any]:
 
     from variants.backend.triton_split_kv import launch
 
-    layout, geometry = POINTS[build.point](build.dtype)
+    layout, geometry = POINTS[build.point](build.codes or build.dtype)
     how = reading(geometry)
     assert how is not None
     rows, widest = geometry.group_size * build.queries, max(how.state_block, how.value_block)
-    tile = choose(GPUS[gpu], rows, widest, how.loaded, build.dtype, build.page, guarded=build.point == GUARDED)
+    kind = {"guarded": build.point == GUARDED, "coded": build.codes is not None}
+    tile = choose(GPUS[gpu], rows, widest, how.loaded, build.dtype, build.page, **kind)
     assert tile is not None
     policy: StoragePolicy = Paged(build.page) if build.page else Contiguous()
     view = policy.allocate(layout, BATCH, CAPACITY, torch.device("meta")).view
     problem = launch.Problem.of(geometry, view, CAPACITY, build.queries)
     triton.runtime.driver.set_active(Driver(int(gpu.removeprefix("sm_"))))
-    decode = launch.prepare(geometry, view, how, problem, tile, build.chunk, torch.float32, 132)
+    dtype = TORCH_DTYPES[build.dtype]
+    decode = launch.prepare(geometry, view, how, problem, tile, build.chunk, dtype, torch.float32, 132)
     kernels = (decode if build.merged else replace(decode, merge=None)).compiled()
-    tile_bytes = tile.tokens * how.loaded * build.dtype.bits // 8
+    tile_bits = [tile.tokens * block(s.width) * layout.stream(s.stream).dtype.bits for s in how.spans]
     return {
         "tile": tile.name,
         "rows": tile.rows,
         "limit": FAMILIES[GPUS[gpu]].shared_memory,
         # each load of a tile is written out once per stage: before the loop and, for the last stage, in it
-        "copies": tile.stages * tile_bytes // (16 * 32 * tile.warps),
+        "copies": tile.stages * sum(bits // (8 * 16 * 32 * tile.warps) for bits in tile_bits),
+        "coded": build.codes is not None,
         "kernels": [resources(kernel) for kernel in kernels],  # split, and merge if asked for
     }
 

@@ -6,6 +6,7 @@
 TRITON_INTERPRET=1 must be set before triton is first imported. Programs run one after another: no race can show.
 """
 
+import importlib
 import importlib.util
 import json
 import math
@@ -42,7 +43,7 @@ SPARE = 70  # poisoned slots behind the longest sequence: more than a tile, so t
 
 def error(case: Case) -> float:
     """The worst error of output and log-sum-exp as a share of its budget: at most 1 if the kernels are right."""
-    layout, geometry = case.point(case.dtype)
+    layout, geometry = case.point(case.codes or case.dtype)
     cache, length = filled(case, layout), case.length
     view = spread(cache.view) if case.far else cache.view
     backend = TritonSplitKV(case.chunk, case.partials, case.guarded)
@@ -52,6 +53,7 @@ def error(case: Case) -> float:
     exact, exact_lse = Eager().plan(geometry, view, length, case.queries).attend(q.double())
     assert exact_lse is not None
     decode: Any = backend.plan(geometry, view, length, case.queries).attend
+    decode = decode.of(q.dtype) if case.codes else decode
     for written in decode.written:
         written.fill_(torch.nan)  # what is not written, or read before it is, must show
     o, lse = decode(q)
@@ -80,7 +82,7 @@ def budget(
     """
     length, heads = case.length, geometry.num_kv_heads
     k, v = (
-        torch.cat([view.gather(s, length).double().nan_to_num(0).expand(-1, heads, -1, -1) for s in spans], dim=-1)
+        torch.cat([view.read(s, length, torch.float64).nan_to_num(0).expand(-1, heads, -1, -1) for s in spans], dim=-1)
         for spans in (geometry.key, geometry.value)
     )
     grouped = rearrange(q.double(), "b q (g h) k -> b q g h k", g=heads)
@@ -94,7 +96,8 @@ def budget(
     off = single * (4 * rearrange(terms, "b q g h -> b q (g h)") + 32 + 8 * lse.abs())
     kept = torch.finfo(q.dtype).eps
     partial = torch.finfo(TORCH_DTYPES[Dtype.parse(case.partials)]).eps
-    return (kept + partial + off[..., None]) * spread + kept * o.abs(), off
+    of_o = (kept + partial + off[..., None]) * spread + kept * o.abs()
+    return of_o.clamp(min=torch.finfo(torch.float64).tiny), off  # a value of code 0 is 0, and so is its budget
 
 
 def visible(case: Case, geometry: AttentionGeometry, view: CacheView, length: int) -> Tensor:
@@ -111,10 +114,21 @@ def filled(case: Case, layout: CacheLayout) -> KVCache:
     batch, capacity = len(case.lengths), max(case.lengths) + SPARE
     entries, cache = random_entries(layout, batch, capacity), allocate(layout, batch, capacity, policy)
     fill(cache, entries, case.lengths)
+    if case.every_code:
+        fill_codes(cache.view)
     if isinstance(cache, PagedCache):
         for row in (b for b, length in enumerate(case.lengths) if not length):
             cache.release(row)
     return cache
+
+
+def fill_codes(view: CacheView) -> None:
+    """Every code in turn but e4m3's NaNs, in every slot; scales stay, and are NaN where a slot is not in use."""
+    for stream in (s for s in view.layout.streams if s.quant):
+        rows = view.stream(stream.name)
+        bits = torch.arange(rows.numel()).to(torch.uint8)
+        bits[bits.view(torch.float8_e4m3fn).isnan()] = 0
+        rows.copy_(bits.view(rows.dtype).view(rows.shape))
 
 
 def spread(view: CacheView) -> CacheView:
@@ -146,19 +160,26 @@ def mutated(mutant: Mutant, folder: Path) -> ModuleType:
 
 
 def wrong_by(mutant: Mutant) -> float:
-    """The error of a wrong kernel on its witness."""
-    from variants.backend.triton_split_kv import launch  # after TRITON_INTERPRET has been seen
+    """The error of a wrong kernel on its witness: every module of the package takes what it took from the wrong one."""
+    from variants.backend.triton_split_kv import codes, kernel, launch, merge, pieces  # after TRITON_INTERPRET is set
 
+    users = [vars(module) for module in (package, codes, kernel, launch, merge, pieces)]
+    right = vars(importlib.import_module(f"{package.__name__}.{mutant.module}"))
     with tempfile.TemporaryDirectory() as folder:
-        made: Any = mutated(mutant, Path(folder))
-        used: Any = made if mutant.module == "launch" else launch
-        right = used.split, used.merge
-        used.split = made.split if mutant.module == "kernel" else used.split
-        used.merge = made.merge if mutant.module == "merge" else used.merge
-        vars(package)["launch"] = used
+        made = mutated(mutant, Path(folder))
+        taken = {
+            (index, name): value
+            for index, user in enumerate(users)
+            for name, value in user.items()
+            if name in vars(made) and user is not right and right.get(name) is value
+        }
+        for index, name in taken:
+            users[index][name] = vars(made)[name]
+        vars(package)[mutant.module] = made
         found = error(mutant.witness)
-        used.split, used.merge = right
-        vars(package)["launch"] = launch
+        for (index, name), value in taken.items():
+            users[index][name] = value
+        vars(package)[mutant.module] = sys.modules[f"{package.__name__}.{mutant.module}"]
     return found
 
 

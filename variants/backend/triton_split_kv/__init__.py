@@ -1,8 +1,8 @@
 """Split-KV flash-decoding for CUDA in Triton: one kernel for MHA, GQA, MQA, GTA, GLA and MLA.
 
-``reading``: what is loaded for a geometry. ``tiles``: which tile serves which shape on which GPU, and how many tokens a
-split takes. ``kernel`` and ``merge``, made of ``pieces``: device code. ``launch``: their arguments and what they write.
-``decode``: attending.
+``reading``: what is loaded for a geometry; ``codes``: where its scales lie. ``tiles``: which tile serves which shape on
+which GPU, and how many tokens a split takes. ``kernel`` and ``merge``, made of ``pieces``: device code. ``launch``:
+their arguments and what they write. ``decode``: attending.
 
 Importing this needs no triton; planning does. With TRITON_INTERPRET=1, set before triton is first imported, the kernels
 run on the CPU: to check them, not to time them.
@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 import torch
 
+from variants.backend.triton_split_kv.codes import QUERIES, readable
+from variants.backend.triton_split_kv.decode import Decode, ForCodes
 from variants.backend.triton_split_kv.reading import Reading, reading
 from variants.backend.triton_split_kv.tiles import LARGEST, Tile, ceil_div, choose, family, tokens_per_split
 from variants.contract.geometry import AttentionGeometry
-from variants.contract.layout import All, Dtype, Window, check_count
+from variants.contract.layout import All, CacheLayout, Dtype, Window, check_count
 from variants.protocols import Plan, Request
 from variants.view import DTYPES, TORCH_DTYPES, CacheView
 
@@ -44,14 +46,18 @@ class TritonSplitKV:
             raise ValueError(f"partials must be one of {', '.join(d.value for d in DOTS)}; got {self.partials!r}")
 
     def refuses(self, request: Request) -> list[str]:
-        """No triton, or no GPU it is for; codes, gaps and mixed dtypes; geometries without a tile."""
-        layout, geometry, dtype = request.layout, request.geometry, request.dtype
+        """No triton, or no GPU it is for; gaps, mixed dtypes and odd codes; geometries without a tile."""
+        layout, geometry, dtype, queries = request.layout, request.geometry, request.dtype, request.queries
         read, how = [layout.stream(name) for name in geometry.streams], reading(geometry)
-        lacks_tile = how is not None and dtype in DOTS and self._tile(geometry, how, request.queries, dtype) is None
+        plain, coded = {s.dtype for s in read if not s.quant}, _coded(geometry, layout)
+        wanted = {dtype, Dtype.BF16} if coded and dtype is Dtype.F32 else {dtype}
+        odd = how is not None and not all(readable(layout, span) for span in how.spans)
+        lacks_tile = how is not None and dtype in DOTS and self._tile(geometry, how, queries, dtype, coded) is None
         checks = {
             f"queries of {dtype.value}": dtype not in DOTS,
-            f"a cache dtype other than the queries' {dtype.value}": any(s.dtype is not dtype for s in read),
-            "streams of codes": any(s.quant or not s.dtype.is_float for s in read),
+            f"a cache dtype other than the queries' {dtype.value}": not plain <= wanted,
+            f"codes and queries of {dtype.value} (bf16 and fp32 only)": coded and dtype not in QUERIES,
+            "codes but int8 and fp8_e4m3 with fp32 scales in the same row, one or one per 128 columns": odd,
             "streams that do not keep every token": not all(isinstance(s.keep, All | Window) for s in read),
             "more than two key spans or more than one value span": how is None,
             f"spans this wide in {dtype.value} (at most {LARGEST} columns, half of that in fp32)": lacks_tile,
@@ -60,14 +66,37 @@ class TritonSplitKV:
         return reasons + _unfit(request.device)
 
     def plan(self, geometry: AttentionGeometry, view: CacheView, max_length: int, queries: int = 1) -> Plan:
-        """Compile both kernels and allocate what they write. Every call of ``attend`` returns the same two tensors."""
-        from variants.backend.triton_split_kv import launch  # triton, only when it is wanted
+        """Compile both kernels and allocate what they write. Every call of ``attend`` returns the same two tensors.
 
+        A cache of codes leaves open what queries are made of: this compiles for bf16, the first fp32 query for fp32.
+        """
         geometry.check(view.layout)
-        how, problem = reading(geometry), launch.Problem.of(geometry, view, max_length, queries)
+        how = reading(geometry)
         if how is None:
             raise ValueError("triton_split_kv cannot read this geometry; refuses() says why")
-        tile = self._tile(geometry, how, queries, DTYPES[view.span(how.state).dtype], problem.page)
+
+        def make(dtype: torch.dtype) -> Decode:
+            return self._decode(geometry, view, how, max_length, queries, dtype)
+
+        if _coded(geometry, view.layout):
+            either = ForCodes(make)
+            return Plan(either, f"{either.of(torch.bfloat16).name} for bf16")
+        decode = make(view.span(how.state).dtype)
+        return Plan(decode, decode.name)
+
+    def _decode(
+        self,
+        geometry: AttentionGeometry,
+        view: CacheView,
+        how: Reading,
+        max_length: int,
+        queries: int,
+        dtype: torch.dtype,
+    ) -> Decode:
+        from variants.backend.triton_split_kv import launch  # triton, only when it is wanted
+
+        problem = launch.Problem.of(geometry, view, max_length, queries)
+        tile = self._tile(geometry, how, queries, DTYPES[dtype], _coded(geometry, view.layout), problem.page)
         if tile is None:
             raise ValueError("triton_split_kv has no tile for this geometry; refuses() says why")
         programs = problem.batch * geometry.num_kv_heads * ceil_div(geometry.group_size * queries, tile.rows)
@@ -75,16 +104,20 @@ class TritonSplitKV:
         chunk = self.chunk or tokens_per_split(problem.tokens, programs, processors, tile.tokens)
         chunk = ceil_div(chunk, tile.tokens) * tile.tokens
         partials = TORCH_DTYPES[Dtype.parse(self.partials)]
-        decode = launch.prepare(geometry, view, how, problem, tile, chunk, partials, processors)
+        decode = launch.prepare(geometry, view, how, problem, tile, chunk, dtype, partials, processors)
         decode.warm_up()
-        return Plan(decode, f"triton_split_kv:{tile.name} chunk{chunk}")
+        return decode
 
     def _tile(
-        self, geometry: AttentionGeometry, how: Reading, queries: int, dtype: Dtype, page: int = 0
+        self, geometry: AttentionGeometry, how: Reading, queries: int, dtype: Dtype, coded: bool, page: int = 0
     ) -> Tile | None:
         widest = max(how.state_block, how.value_block)
         rows = geometry.group_size * queries
-        return choose(_family() or INTERPRETED, rows, widest, how.loaded, dtype, page, self.guarded)
+        return choose(_family() or INTERPRETED, rows, widest, how.loaded, dtype, page, self.guarded, coded)
+
+
+def _coded(geometry: AttentionGeometry, layout: CacheLayout) -> bool:
+    return any(layout.stream(name).quant for name in geometry.streams)
 
 
 def _interpreted() -> bool:

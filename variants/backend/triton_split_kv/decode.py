@@ -1,6 +1,8 @@
 """A planned decode: kernels whose every argument but q is fixed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -31,6 +33,7 @@ class Launch:
 class Decode:
     """A planned decode. Every call writes the same two tensors and returns them."""
 
+    name: str
     shape: tuple[int, int, int, int]
     o: Tensor
     lse: Tensor
@@ -64,3 +67,14 @@ class Decode:
         """Every tensor that a call writes."""
         arguments = () if self.merge is None else self.merge.arguments
         return [self.o, self.lse, *(a for a in arguments if isinstance(a, Tensor) and a.is_floating_point())]
+
+
+class ForCodes:
+    """Decodes of one cache of codes, which leaves open what queries are made of: each made when first wanted."""
+
+    def __init__(self, make: Callable[[torch.dtype], Decode]) -> None:
+        self.of = cache(make)
+
+    def __call__(self, q: Tensor) -> Attended:
+        """Attend in the dtype of q."""
+        return self.of(q.dtype)(q)

@@ -8,6 +8,9 @@ over splits as in Flash-Decoding (Dao, Haziza, Massa, Sizov 2023).
 Per token it loads a *state* row, a *tail* row that continues the key, and a *value* row unless the values lie in the
 state. Which columns of a state are key is decided by where q is placed, with zeros elsewhere; which are value, by which
 columns of acc are stored. Widths that are no power of two are padded by masks.
+
+Codes are exact in bfloat16; code x scale would have to be rounded. So they are multiplied as they are, and each product
+by the scale of its token. A row of several scales is several tiles, one for each, and so are the q and acc it meets.
 """
 
 # ruff: noqa: ANN001, ANN201 - as in pieces.py
@@ -17,7 +20,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from variants.backend.triton_split_kv.pieces import LN2, dot, store, token_range
+from variants.backend.triton_split_kv.pieces import LN2, dot, row_scales, row_tiles, scaled, store, token_range
 
 
 @triton.jit
@@ -52,17 +55,22 @@ def split(
     GROUP: tl.constexpr,
     QUERIES: tl.constexpr,
     STATE_W: tl.constexpr,  # columns that exist
-    STATE_BLOCK: tl.constexpr,  # columns of the tile: the next power of two
+    STATE_BLOCK: tl.constexpr,  # columns of a tile: the next power of two
+    STATE_TILES: tl.constexpr,  # of a row
+    STATE_SCALE: tl.constexpr,  # bytes from a row's first code to its first scale; 0: numbers, not codes
     STATE_S: tl.constexpr,  # stride over slots: a constant saves the registers of an address per row
     KEY_AT: tl.constexpr,  # first column of the state that is key
     KEY_W: tl.constexpr,
     TAIL_W: tl.constexpr,  # 0: no tail
     TAIL_BLOCK: tl.constexpr,
+    TAIL_SCALE: tl.constexpr,
     TAIL_S: tl.constexpr,
     TIED: tl.constexpr,  # the values lie in the state
     VALUE_AT: tl.constexpr,  # first column of the value (or state) tile that is output
     VALUE_W: tl.constexpr,
     VALUE_BLOCK: tl.constexpr,
+    VALUE_TILES: tl.constexpr,
+    VALUE_SCALE: tl.constexpr,
     VALUE_S: tl.constexpr,
     Q_STATE: tl.constexpr,  # column of q that meets column KEY_AT of the state
     Q_TAIL: tl.constexpr,
@@ -73,12 +81,14 @@ def split(
     BLOCK_N: tl.constexpr,
     STAGES: tl.constexpr,
     GUARDED: tl.constexpr,
+    ONCE: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
     """Attend over one split: the final result if the sequence has only this one, else a partial result."""
     ROWS: tl.constexpr = GROUP * QUERIES
     ROW_BLOCKS: tl.constexpr = (ROWS + BLOCK_M - 1) // BLOCK_M
     ONE_PAGE: tl.constexpr = PAGE > 0 and PAGE % BLOCK_N == 0  # all tokens of a tile lie in one page
+    DTYPE: tl.constexpr = Q.dtype.element_ty  # of what is multiplied
     ROWS_DIFFER: tl.constexpr = QUERIES > 1 or WINDOW > 0  # in what they see, which may be nothing
     # axis 0 is the fastest: row blocks that read the same tokens run side by side and share them in L2
     kv_head = tl.program_id(0) // ROW_BLOCKS
@@ -90,7 +100,7 @@ def split(
     lo = first + s * chunk
     if lo >= length:
         if s == 0:  # an empty sequence has a defined result, not stale memory
-            zero = tl.zeros([BLOCK_M, VALUE_BLOCK], tl.float32)
+            zero = (tl.zeros([BLOCK_M, VALUE_BLOCK], tl.float32),) * VALUE_TILES
             unseen = tl.full([BLOCK_M], float("-inf"), tl.float32)
             row = row_block * BLOCK_M
             store(OUT, LSE, zero, unseen, b, kv_head, row, 1, 0, HEADS, GROUP, QUERIES, VALUE_AT, VALUE_W)
@@ -103,10 +113,12 @@ def split(
     head = kv_head * GROUP + row // QUERIES
     last_seen = length - QUERIES + query  # newest token that a row sees: causal, aligned at the bottom right
     q_row = Q + b.to(tl.int64) * q_b + query.to(tl.int64) * q_q + head * q_h
-    state_col = tl.arange(0, STATE_BLOCK)
-    is_key = (state_col >= KEY_AT) & (state_col < KEY_AT + KEY_W)
-    q_at = q_row[:, None] + (state_col - KEY_AT + Q_STATE)[None, :] * q_k
-    q_state = tl.load(q_at, mask=real[:, None] & is_key[None, :], other=0.0)
+    q_state = ()
+    for i in tl.static_range(STATE_TILES):
+        state_col = i * STATE_BLOCK + tl.arange(0, STATE_BLOCK)
+        is_key = (state_col >= KEY_AT) & (state_col < KEY_AT + KEY_W)
+        q_at = q_row[:, None] + (state_col - KEY_AT + Q_STATE)[None, :] * q_k
+        q_state += (tl.load(q_at, mask=real[:, None] & is_key[None, :], other=0.0),)
     state_base = STATE + kv_head.to(tl.int64) * state_h
     if TAIL_W > 0:
         tail_col = tl.arange(0, TAIL_BLOCK)
@@ -114,12 +126,11 @@ def split(
         q_tail = tl.load(q_at, mask=real[:, None] & (tail_col < TAIL_W)[None, :], other=0.0)
         tail_base = TAIL + kv_head.to(tl.int64) * tail_h
     if not TIED:
-        value_col = tl.arange(0, VALUE_BLOCK)
         value_base = VALUE + kv_head.to(tl.int64) * value_h
 
     m = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
-    acc = tl.zeros([BLOCK_M, VALUE_BLOCK], tl.float32)
+    acc = (tl.zeros([BLOCK_M, VALUE_BLOCK], tl.float32),) * VALUE_TILES
     token = tl.arange(0, BLOCK_N)
     if PAGE > 0:
         pages = TABLE + b.to(tl.int64) * table_b
@@ -149,32 +160,37 @@ def split(
             slot = (at % RING if RING > 0 else at).to(tl.int64)
 
         state_row = state_base + page * state_p + slot * STATE_S
-        here = held[:, None] & (state_col < STATE_W)[None, :] if STATE_W < STATE_BLOCK else held[:, None]
-        state = tl.load(state_row[:, None] + state_col[None, :], mask=here, other=0.0)
+        state = row_tiles(state_row, held, n < length, STATE_W, STATE_BLOCK, STATE_TILES, DTYPE, ONCE)
+        state_scale = row_scales(state_row, held, STATE_SCALE, STATE_TILES)
         if TIED:
             value = state
+            value_scale = state_scale
         else:
             value_row = value_base + page * value_p + slot * VALUE_S
-            here = held[:, None] & (value_col < VALUE_W)[None, :] if VALUE_W < VALUE_BLOCK else held[:, None]
-            value = tl.load(value_row[:, None] + value_col[None, :], mask=here, other=0.0)
+            value = row_tiles(value_row, held, n < length, VALUE_W, VALUE_BLOCK, VALUE_TILES, DTYPE, ONCE)
+            value_scale = row_scales(value_row, held, VALUE_SCALE, VALUE_TILES)
         if TAIL_W > 0:
             tail_row = tail_base + page * tail_p + slot * TAIL_S
-            here = held[:, None] & (tail_col < TAIL_W)[None, :] if TAIL_W < TAIL_BLOCK else held[:, None]
-            tail = tl.load(tail_row[:, None] + tail_col[None, :], mask=here, other=0.0)
+            tail = row_tiles(tail_row, held, n < length, TAIL_W, TAIL_BLOCK, 1, DTYPE, ONCE)
+            tail_scale = row_scales(tail_row, held, TAIL_SCALE, 1)
 
         if GUARDED:  # always true, but out of sight of the product with the values, see tiles.Tile
             score = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
             if n < length:
-                score = dot(q_state, tl.trans(state), None, UPCAST)
+                score = dot(q_state[0], tl.trans(state[0]), None, UPCAST)
             if TAIL_W > 0:
                 more = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
                 if n < length:
-                    more = dot(q_tail, tl.trans(tail), None, UPCAST)
+                    more = dot(q_tail, tl.trans(tail[0]), None, UPCAST)
                 score += more
         else:
-            score = dot(q_state, tl.trans(state), None, UPCAST)
-            if TAIL_W > 0:
-                score = dot(q_tail, tl.trans(tail), score, UPCAST)
+            score = scaled(dot(q_state[0], tl.trans(state[0]), None, UPCAST), state_scale, 0)
+            for i in tl.static_range(1, STATE_TILES):
+                score += scaled(dot(q_state[i], tl.trans(state[i]), None, UPCAST), state_scale, i)
+            if TAIL_SCALE != 0:
+                score += scaled(dot(q_tail, tl.trans(tail[0]), None, UPCAST), tail_scale, 0)
+            elif TAIL_W > 0:
+                score = dot(q_tail, tl.trans(tail[0]), score, UPCAST)
 
         seen = at[None, :] <= last_seen[:, None] if QUERIES > 1 else held[None, :]
         if WINDOW > 0:
@@ -185,12 +201,18 @@ def split(
         rescale = tl.exp2(m - top)
         p = tl.exp2(score - top[:, None])
         total = total * rescale + tl.sum(p, 1)
-        acc = dot(p.to(value.dtype), value, acc * rescale[:, None], UPCAST)
+        weighted = ()
+        for i in tl.static_range(VALUE_TILES):
+            weight = scaled(p, value_scale, i).to(DTYPE)
+            weighted += (dot(weight, value[i], acc[i] * rescale[:, None], UPCAST),)
+        acc = weighted
         m = m_new
 
     if ROWS_DIFFER:
         total = tl.where(total == 0.0, 1.0, total)  # a row that has seen nothing: acc is 0 and m is -inf
-    out = acc / total[:, None]
+    out = ()
+    for i in tl.static_range(VALUE_TILES):
+        out += (acc[i] / total[:, None],)
     lse = m + tl.log2(total)
     # s // splits is 0, but not to the compiler: it would else place the rows of the output together with those of q and
     # hold their addresses in registers through the loop, and the widest tiles would spill.

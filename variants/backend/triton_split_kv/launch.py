@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from variants.backend.triton_split_kv.codes import Columns
 from variants.backend.triton_split_kv.decode import Decode, Launch
 from variants.backend.triton_split_kv.kernel import split
 from variants.backend.triton_split_kv.merge import merge
@@ -84,14 +85,17 @@ def prepare(
     problem: Problem,
     tile: Tile,
     chunk: int,
+    dtype: torch.dtype,
     partials: torch.dtype,
     processors: int,
 ) -> Decode:
-    """Allocate what the kernels write and bind their arguments; ``chunk`` is a multiple of ``tile.tokens``."""
+    """Allocate what the kernels write and bind their arguments; ``chunk`` is a multiple of ``tile.tokens``.
+
+    ``dtype`` is the queries' and the output's.
+    """
     rows, width = (problem.batch, problem.queries, geometry.num_q_heads), how.output.width
     splits = problem.splits(tile, chunk)
-    dtype, device = view.span(how.state).dtype, view.lengths.device
-    outputs = _Outputs.allocate(rows, width, splits, dtype, partials, device)
+    outputs = _Outputs.allocate(rows, width, splits, dtype, partials, view.lengths.device)
     tensors = (
         view.lengths,
         view.lengths if view.start is None else view.start,
@@ -105,9 +109,13 @@ def prepare(
         "BLOCK_N": tile.tokens,
         "VALUE_W": width,
     }
-    first = _split(geometry, view, how, problem, tile, splits, (*tensors, chunk, splits), common)
+    interpreted_bf16 = outputs.o.is_cpu and dtype is torch.bfloat16
+    first = _split(
+        geometry, view, how, problem, tile, splits, (*tensors, chunk, splits), {**common, "UPCAST": interpreted_bf16}
+    )
     second = _merge(rows, width, processors, (*tensors, chunk, splits), common)
-    return Decode((*rows, geometry.d_qk), outputs.o, outputs.lse, first, second if splits > 1 else None)
+    name = f"triton_split_kv:{tile.name} chunk{chunk}"
+    return Decode(name, (*rows, geometry.d_qk), outputs.o, outputs.lse, first, second if splits > 1 else None)
 
 
 def _split(
@@ -123,7 +131,6 @@ def _split(
     operands = [_Operand.of(view, span or how.state) for span in (how.state, how.tail, how.value)]
     state, tail, value = operands
     table = view.lengths if view.block_table is None else view.block_table
-    interpreted_bf16 = state.tensor.is_cpu and state.tensor.dtype is torch.bfloat16
     row_blocks = ceil_div(geometry.group_size * problem.queries, tile.rows)
     return Launch(
         split,
@@ -139,16 +146,21 @@ def _split(
             **common,
             "GROUP": geometry.group_size,
             "STATE_W": how.state.width,
-            "STATE_BLOCK": how.state_block,
+            "STATE_BLOCK": state.columns.block,
+            "STATE_TILES": state.columns.tiles,
+            "STATE_SCALE": state.columns.scale,
             "STATE_S": state.slot,
             "KEY_AT": how.key_at,
             "KEY_W": how.key.width,
             "TAIL_W": how.tail.width if how.tail else 0,
-            "TAIL_BLOCK": how.tail_block,
+            "TAIL_BLOCK": tail.columns.block,
+            "TAIL_SCALE": tail.columns.scale if how.tail else 0,
             "TAIL_S": tail.slot,
             "TIED": how.value is None,
             "VALUE_AT": how.value_at,
-            "VALUE_BLOCK": how.value_block,
+            "VALUE_BLOCK": value.columns.block,
+            "VALUE_TILES": value.columns.tiles,
+            "VALUE_SCALE": value.columns.scale,
             "VALUE_S": value.slot,
             "Q_STATE": how.q_state,
             "Q_TAIL": how.q_tail,
@@ -156,7 +168,7 @@ def _split(
             "BLOCK_M": tile.rows,
             "STAGES": tile.stages,
             "GUARDED": tile.guarded,
-            "UPCAST": interpreted_bf16,
+            "ONCE": tile.once,
             "num_warps": tile.warps,
             **({} if tile.registers is None else {"maxnreg": tile.registers}),
         },
@@ -176,16 +188,19 @@ def _merge(
 
 @dataclass(frozen=True)
 class _Operand:
-    """A span's view [P, heads, S, W] and its strides in elements over pages, heads and slots."""
+    """A span's view [P, heads, S, W], its strides in elements over pages, heads and slots, and how a row is cut."""
 
     tensor: Tensor
     page: int
     head: int
     slot: int
+    columns: Columns
 
     @staticmethod
     def of(view: CacheView, span: Span) -> "_Operand":
-        """A stream of one head serves every kv head: stride 0."""
+        """A stream of one head serves every kv head: stride 0. e4m3 codes are given as bytes."""
         tensor = view.span(span)
+        if tensor.dtype is torch.float8_e4m3fn:
+            tensor = tensor.view(torch.uint8)
         page, head, slot, _ = tensor.stride()
-        return _Operand(tensor, page, head if tensor.shape[1] > 1 else 0, slot)
+        return _Operand(tensor, page, head if tensor.shape[1] > 1 else 0, slot, Columns.of(view.layout, span))

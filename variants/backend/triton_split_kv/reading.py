@@ -28,6 +28,11 @@ class Reading:
     value: Span | None
 
     @property
+    def spans(self) -> tuple[Span, ...]:
+        """All that are loaded."""
+        return tuple(span for span in (self.state, self.tail, self.value) if span is not None)
+
+    @property
     def key_at(self) -> int:
         """First column of the state that is key."""
         return self.key.start - self.state.start

@@ -6,7 +6,7 @@ those the choice follows published kernels, not measurements of ours.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from variants.contract.layout import Dtype
 
@@ -26,6 +26,8 @@ class Tile:
     ``registers`` per thread are given where the assembler would spill to leave some for a second program on the
     processor, which shared memory has no room for. ``guarded`` hides the scores' product from the one that follows: on
     sm_90 the compiler then shares it out over both warp groups instead of giving all of it to each, for more registers.
+    ``once`` hides codes' decoding from their products, for whose operands in registers the compiler would else decode a
+    tile that is key and value twice, and not load it ahead.
     """
 
     rows: int
@@ -34,6 +36,7 @@ class Tile:
     stages: int
     registers: int | None = None
     guarded: bool = False
+    once: bool = False
 
     @property
     def name(self) -> str:
@@ -46,13 +49,16 @@ class Family:
     """GPUs that share a table: rows -> a tile of up to 128, 256 and 512 columns, for elements of two bytes.
 
     ``gathered`` replaces tiles that spill where their tokens lie in several pages, which takes a page id per token;
-    ``guarded`` lists guarded forms.
+    ``guarded`` lists guarded forms, ``coded`` what replaces a row of ``tiles`` where the cache holds codes. From
+    ``shared_operands`` rows on, products take keys and values from shared memory, not from registers.
     """
 
     shared_memory: int  # bytes one program may have
     tiles: dict[int, tuple[Tile | None, Tile | None, Tile | None]]
     gathered: dict[Tile, Tile]
     guarded: dict[Tile, Tile]
+    coded: dict[int, tuple[Tile | None, Tile | None, Tile | None]]
+    shared_operands: int | None
 
 
 def _rows(rows: int, *tiles: tuple[int, int, int] | None) -> tuple[Tile | None, Tile | None, Tile | None]:
@@ -73,6 +79,8 @@ FAMILIES = {
         },
         {},
         {},
+        {64: _rows(64, (64, 8, 3), (32, 8, 3), None)},
+        None,
     ),
     86: Family(  # consumer cards (8.6, 8.9, 12.x): less shared memory
         101_376,
@@ -83,6 +91,8 @@ FAMILIES = {
         },
         {},
         {},
+        {16: _rows(16, (64, 4, 2), (32, 4, 2), (32, 8, 2))},
+        None,
     ),
     90: Family(  # H100, H200: wgmma from 64 rows on
         232_448,
@@ -93,6 +103,8 @@ FAMILIES = {
         },
         {_HOPPER_64: _HOPPER_64_SHORT},
         {_HOPPER_64: Tile(64, 32, 8, 3, guarded=True)},
+        {64: _rows(64, (64, 4, 3), (32, 4, 3), (32, 8, 3))},
+        64,
     ),
     100: Family(  # B200: tcgen05 from 64 rows on, which keeps products in tensor memory
         232_448,
@@ -103,6 +115,8 @@ FAMILIES = {
         },
         {},
         {},
+        {64: (Tile(64, 64, 4, 3), Tile(64, 32, 8, 3, registers=255), None)},
+        64,
     ),
 }
 # Columns of state, tail and value together that a tile was compiled for: 192/128, 256/256 + 64, 512 + 64.
@@ -122,22 +136,34 @@ def family(capability: tuple[int, int]) -> int | None:
 
 
 def choose(
-    cards: int, rows: int, widest: int, loaded: int, dtype: Dtype, page: int = 0, guarded: bool = False
+    cards: int,
+    rows: int,
+    widest: int,
+    loaded: int,
+    dtype: Dtype,
+    page: int = 0,
+    guarded: bool = False,
+    coded: bool = False,
 ) -> Tile | None:
     """The tile of a family for ``rows`` = group x Q rows; None if there is none.
 
     ``widest`` is the wider of the state's and the value's columns, ``loaded`` all that are loaded per token; ``page``
-    the page size, 0 if there are no pages. A group of more rows than the tile has takes several programs.
+    the page size, 0 if there are no pages; ``coded`` if the cache holds codes. A group of more rows than the tile has
+    takes several programs.
     """
     table = FAMILIES[cards]
     fit = [i for i, (columns, total) in enumerate(_CLASSES) if widest <= columns and loaded <= total]
     if not fit:
         return None
     if dtype is Dtype.F32:
-        return _FLOAT32[fit[0]]
+        single = _FLOAT32[fit[0]]
+        return replace(single, once=coded) if single else None
     enough = next((r for r in ROWS if r >= rows), ROWS[-1])
-    tiles = (table.tiles[r][fit[0]] for r in reversed(ROWS) if r <= enough)
+    listed = table.tiles | table.coded if coded else table.tiles
+    tiles = (listed[r][fit[0]] for r in reversed(ROWS) if r <= enough)
     tile = next(t for t in tiles if t is not None)
+    if coded:
+        return replace(tile, once=table.shared_operands is None or tile.rows < table.shared_operands)
     if guarded and tile in table.guarded:
         return table.guarded[tile]
     return table.gathered.get(tile, tile) if page % tile.tokens else tile
