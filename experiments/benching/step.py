@@ -40,6 +40,9 @@ def speedups(point: BenchPoint, taken: dict[str, Latency]) -> list[Result]:
     return [Result(point.name, metric, value, point.targets[metric]) for metric, value in values.items()]
 
 
+ANGLE = 2.0**-24  # radians per position that an angle in float32 may be off: a frequency is rounded once
+
+
 @dataclass(frozen=True)
 class _Replica:
     ours: Callable[[], torch.Tensor]
@@ -58,7 +61,7 @@ def _replica(point: BenchPoint, sizes: Sizes, number: int) -> _Replica:
     if number == 0:
         ours = replica.ours()
         for kind, theirs in replica.theirs.items():
-            check(f"transformers, {kind} cache", theirs(), ours, point.dtype)
+            check(f"transformers, {kind} cache", theirs(), ours, point.dtype, length * ANGLE)
             theirs.restore()
     return replica
 
