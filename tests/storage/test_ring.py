@@ -160,7 +160,7 @@ def test_layouts_without_one_window_are_refused(name):
     layout, policy = SPECS[name].layout(Dtype.BF16), Ring()
     (reason,) = policy.refuses(layout)
     assert "ring needs one window for all streams" in reason
-    assert "All" in reason
+    assert "got every token" in reason
     for call in (policy.slots, lambda of, tokens: policy.allocated_bytes(of, 1, tokens)):
         with pytest.raises(ValueError, match="one window"):
             call(layout, 8)
@@ -171,8 +171,7 @@ def test_layouts_without_one_window_are_refused(name):
 def test_two_windows_and_long_steps_are_refused():
     key, value = (Stream(n, 1, 8, Dtype.F64, Window(w)) for n, w in (("key", 4), ("value", 5)))
     (reason,) = Ring().refuses(CacheLayout((key, value)))
-    assert "Window(size=4" in reason
-    assert "Window(size=5" in reason
+    assert "got the last 4 tokens, the last 5 tokens" in reason
     assert Ring().refuses(window_layout()) == Ring(3).refuses(window_layout(), queries=3) == []
     (reason,) = Ring(2).refuses(window_layout(), queries=3)
     assert "steps of 2 new tokens; a step brings 3" in reason

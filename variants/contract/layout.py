@@ -88,6 +88,9 @@ class All:
         """``tokens``."""
         return tokens
 
+    def __str__(self) -> str:
+        return "every token"
+
 
 @dataclass(frozen=True)
 class Window:
@@ -102,6 +105,9 @@ class Window:
     def entries(self, tokens: int) -> int:
         """min(tokens, size)."""
         return min(tokens, self.size)
+
+    def __str__(self) -> str:
+        return f"the last {self.size} tokens"
 
 
 @dataclass(frozen=True)
