@@ -15,7 +15,7 @@ from jaxtyping import AbstractArray, install_import_hook
 ROOT = Path(__file__).parents[1]
 CHECKED = ("variants", "experiments/measuring")
 # compilers read the source of functions in these files: nothing may wrap them
-COMPILED = ("@njit", "@triton.jit", "@instruction", "torch.compile(")
+COMPILED = ("@njit", "@kernel", "@triton.jit", "@instruction", "torch.compile(")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

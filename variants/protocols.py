@@ -129,7 +129,8 @@ class Plan:
     """A planned decode: ``attend(q)`` is all that is timed; ``kernel`` names the code that runs.
 
     ``attend`` maps q [B, Q, H, K] to o [B, Q, H, V] and the natural log-sum-exp [B, Q, H] (None where a library does
-    not return it). Query i of sequence b sees keys 0 .. lengths[b] - Q + i.
+    not return it). Query i of sequence b sees keys 0 .. lengths[b] - Q + i. What it returns holds until the next call,
+    which may write to the same tensors.
     """
 
     attend: Callable[[Tensor], Attended]

@@ -12,8 +12,9 @@ import torch
 from tests.builders import dense_geometry
 from variants.attention.grouped.spec import GroupedSpec
 from variants.backend.eager import Eager
-from variants.backend.numba_split_kv import NumbaSplitKV, launch, matrix
+from variants.backend.numba_split_kv import NumbaSplitKV, launch, matrix, stream
 from variants.backend.numba_split_kv.codes import decode
+from variants.backend.numba_split_kv.kernel import digest
 from variants.contract.layout import CacheLayout, Dtype, Quant, Stream
 from variants.contract.model import ModelShape
 from variants.contract.plugin import find
@@ -105,6 +106,21 @@ def test_windows_on_every_storage(kv_heads, queries):
     assert error(spec, Dtype.F32, Ring(queries=queries), (300, 300), queries) < BUDGET[Dtype.F32]
 
 
+@pytest.mark.parametrize("dtype", BUDGET)
+@pytest.mark.parametrize("name", ["key", "value"])
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_nan_in_a_used_slot_shows(name, dtype, everywhere):
+    """In one token of two splits, or in all of them: stale memory must not look like an answer, or like no token."""
+    spec = SPECS["group 32, width 256"]
+    cache = filled(spec, dtype, Contiguous(), (300,))
+    cache.view.stream(name)[0, 0, slice(None) if everywhere else 290] = torch.nan
+    q = torch.randn(1, 1, 32, 256, dtype=TORCH_DTYPES[dtype])
+    o, lse = NumbaSplitKV(200).plan(spec.geometry(), cache.view, 300).attend(q)
+    assert o.isnan().all()
+    assert lse is not None
+    assert lse.isnan().all() == (name == "key")
+
+
 def test_lengths_are_read_when_it_runs_not_when_it_is_planned():
     spec = SPECS["group 3, width 80"]
     cache = filled(spec, Dtype.F32, Contiguous(), (300, 300))
@@ -178,6 +194,16 @@ def test_codes_of_e4m3_are_all_decoded_exactly():
 @numba.njit
 def decode_all(codes, at, scales, out):
     decode(codes, at, 0, 1, 256, scales, 1, 1, True, out, 0)
+
+
+def test_machine_code_is_kept_per_state_of_the_sources(tmp_path):
+    """Not per file: what a kernel calls stands in other files, and a change there must not be missed."""
+    places = []
+    for text in ("a = 1", "a = 2", "a = 1"):
+        (tmp_path / "called.py").write_text(text)
+        places.append(digest(tmp_path))
+    assert places[0] == places[2] != places[1]
+    assert digest(Path(launch.__file__).parent) in stream.stream.stats.cache_path
 
 
 MUTANTS = {

@@ -5,11 +5,10 @@ import math
 import numpy as np
 from numba import njit
 
+from variants.backend.numba_split_kv.kernel import FAST
 from variants.backend.numba_split_kv.operands import HEAD, PAGE, SLOT, Array
 from variants.backend.numba_split_kv.softmax import exponentials, largest
 
-# All of fastmath but nnan and ninf: minus infinity is how a row that has seen nothing is told.
-FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}
 LOWEST = np.float32(np.finfo(np.float32).min)
 MAXIMUM, TOTAL = 0, 1  # columns of a row's state
 

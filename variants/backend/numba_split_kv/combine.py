@@ -3,13 +3,14 @@
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from variants.backend.numba_split_kv.block import FAST, MAXIMUM, TOTAL
+from variants.backend.numba_split_kv.block import MAXIMUM, TOTAL
+from variants.backend.numba_split_kv.kernel import kernel
 from variants.backend.numba_split_kv.operands import Array
 
 
-@njit(parallel=True, fastmath=FAST, cache=True)
+@kernel
 def combine(sums: Array, state: Array, splits: int, rows: int, padded: int, o: Array, lse: Array) -> None:
     """o [B x G x M, V] and lse [B x G x M] from sums [B x G x splits x M', V] and state [.., (maximum, total)].
 
@@ -23,12 +24,12 @@ def combine(sums: Array, state: Array, splits: int, rows: int, padded: int, o: A
             o[out, c] = 0.0
         for split in range(splits):
             part = first + split * padded
-            if state[part, TOTAL] > 0.0:
+            if state[part, TOTAL] != 0.0:  # NaN has to show
                 weight = np.float32(math.exp(state[part, MAXIMUM] - top))
                 total += weight * state[part, TOTAL]
                 for c in range(o.shape[1]):
                     o[out, c] += weight * sums[part, c]
-        share = np.float32(1.0) / total if total > 0.0 else np.float32(0.0)
+        share = np.float32(1.0) / total if total != 0.0 else np.float32(0.0)
         for c in range(o.shape[1]):
             o[out, c] *= share
-        lse[out] = top + np.float32(math.log(total)) if total > 0.0 else -np.inf
+        lse[out] = top + np.float32(math.log(total)) if total != 0.0 else -np.inf

@@ -82,12 +82,13 @@ def _vectors(builder: Builder, tokens: Value, begin: Value, stop: Value) -> Iter
 
 
 def _exp(builder: Builder, x: Value) -> Value:
-    """e^x for x <= 0, relative error below 1e-6; e^-87 below that.
+    """e^x for x <= 0, relative error below 1e-6; e^-87 below that; NaN for NaN.
 
     2^(k + f) with k = floor(x log2 e): k goes into the exponent's bits, 2^f on [0, 1) is a polynomial.
     """
     integers = ir.VectorType(BITS, LANES)
-    t = builder.fmul(_larger(builder, x, every(LEAST)), every(LOG2_E))
+    small = builder.fcmp_ordered("<", x, every(LEAST))  # not so for NaN, which must show
+    t = builder.fmul(builder.select(small, every(LEAST), x), every(LOG2_E))
     k = call(builder, f"llvm.floor.v{LANES}f32", VECTOR, t)
     f, power = builder.fsub(t, k), every(POLYNOMIAL[-1])
     for coefficient in POLYNOMIAL[-2::-1]:

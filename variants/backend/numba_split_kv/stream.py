@@ -4,8 +4,9 @@ import numpy as np
 from numba import njit, prange
 from numba.np.ufunc.parallel import get_thread_id
 
-from variants.backend.numba_split_kv.block import FAST, MAXIMUM, TOTAL, bounds, locate, soften
+from variants.backend.numba_split_kv.block import MAXIMUM, TOTAL, bounds, locate, soften
 from variants.backend.numba_split_kv.codes import decode, source
+from variants.backend.numba_split_kv.kernel import FAST, kernel
 from variants.backend.numba_split_kv.operands import WIDTH, Array
 from variants.backend.numba_split_kv.tiles import fetch, score_1, score_2, score_4, weigh_1, weigh_2, weigh_4
 
@@ -15,7 +16,7 @@ PARTS = 5  # of a block that have places: key, tail, value, and the scales of ke
 KEY, TAIL, VALUE, KEY_SCALE, VALUE_SCALE = (part * BLOCK for part in range(PARTS))
 
 
-@njit(parallel=True, fastmath=FAST, cache=True)
+@kernel
 def stream(
     q: Array, key: Array, tail: Array, value: Array, key_scale: Array, value_scale: Array, key_place: Array,
     tail_place: Array, value_place: Array, key_scale_place: Array, value_scale_place: Array, key_block: int,

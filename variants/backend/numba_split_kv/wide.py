@@ -8,7 +8,8 @@ import numpy as np
 from numba import njit, prange
 from numba.np.ufunc.parallel import get_thread_id
 
-from variants.backend.numba_split_kv.block import FAST, MAXIMUM, TOTAL, bounds, locate, soften
+from variants.backend.numba_split_kv.block import MAXIMUM, TOTAL, bounds, locate, soften
+from variants.backend.numba_split_kv.kernel import kernel
 from variants.backend.numba_split_kv.matrix import (
     EDGE,
     STEP,
@@ -27,7 +28,7 @@ from variants.backend.numba_split_kv.tiles import fetch
 BLOCK = 128  # tokens: enough products per sum that is loaded and stored
 
 
-@njit(parallel=True, fastmath=FAST, cache=True)
+@kernel
 def wide(
     q: Array, key: Array, tail: Array, value: Array, key_place: Array, tail_place: Array, value_place: Array,
     table: Array, lengths: Array, start: Array, slots: int, window: int, queries: int, chunk: int, scale: float,
