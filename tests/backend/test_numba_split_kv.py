@@ -219,7 +219,7 @@ MUTANTS = {
         "locate(value_place, table, b, slots, g,",
         "locate(value_place, table, b, slots, 0,",
     ),
-    "tokens turned to the wrong place": ("wide", "mine + tile * EDGE, token)", "mine + tile * EDGE, 0)"),
+    "tokens turned to the wrong place": ("wide", "* EDGE, token)", "* EDGE, 0)"),
 }
 WHERE = {"stream": (Dtype.F32,), "codes": (Dtype.FP8_E4M3,), "wide": (Dtype.BF16,)}
 SEEDED = [(m, d) for m, (file, *_) in MUTANTS.items() for d in WHERE.get(file, (Dtype.F32, Dtype.BF16))]

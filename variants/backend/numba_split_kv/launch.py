@@ -22,7 +22,7 @@ LEAST_ROWS = 5  # of a group: below that, most of a matrix unit's 16 rows would 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a plan is made for; ``threads`` run it, ``most`` may hold workspace."""
+    """What a plan is made for; ``most`` threads may need workspace."""
 
     batch: int
     groups: int
@@ -91,7 +91,7 @@ def _stream_kernel(sizes: Sizes, cache: Operands, arguments: tuple[Any, ...]) ->
     rows = q.view(-1, sizes.d_qk).numpy()
     kernel: Any = stream.stream  # numba's types do not know unpacked arguments
     parts = (cache.key, cache.tail, cache.value, cache.key_scale, cache.value_scale)
-    caches = (*(p.memory for p in parts), *(p.place for p in parts), *cache.blocks, cache.fp8)
+    caches = (*(p.memory for p in parts), *(p.place for p in parts), *cache.blocks, cache.fp8, cache.value_in_key)
 
     def run(o: Array, lse: Array) -> None:
         kernel(rows, *caches, *arguments, weights, at, decoded, sums, state)

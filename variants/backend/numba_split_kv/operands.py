@@ -40,6 +40,7 @@ class Operand:
 class Operands:
     """Keys are ``key`` beside ``tail``, values ``value``; codes have scales per block of columns.
 
+    ``value_in_key``: the values are the key's first columns and codes like them, so that one decoding serves both.
     ``table`` [B, N], ``lengths`` and ``start`` [B] are the cache's own and change in place. Position p lies in page
     ``table[b, min(p // slots, N - 1)]``, slot p % slots: pages, one run and a ring alike. ``window`` 0: all tokens.
     """
@@ -51,6 +52,7 @@ class Operands:
     value_scale: Operand
     blocks: tuple[int, int]
     fp8: bool
+    value_in_key: bool
     table: Array
     lengths: Array
     start: Array
@@ -78,6 +80,7 @@ def operands(geometry: AttentionGeometry, view: CacheView) -> Operands:
         value_scale=_scales(view, geometry.value[0]),
         blocks=(first.quant.block if first.quant else 1, value.quant.block if value.quant else 1),
         fp8=first.dtype is Dtype.FP8_E4M3,
+        value_in_key=first.quant is not None and _opens(geometry.value[0], runs[0][0]),
         table=table.numpy(),
         lengths=view.lengths.numpy(),
         start=start.numpy(),
@@ -92,6 +95,10 @@ def split_tokens(chunk: int | None, max_length: int, tasks: int, threads: int) -
         return chunk
     splits = max(1, -(-8 * threads // tasks))
     return max(256, -(-max_length // splits))
+
+
+def _opens(inner: Span, outer: Span) -> bool:
+    return (inner.stream, inner.start) == (outer.stream, outer.start) and inner.stop <= outer.stop
 
 
 def _scales(view: CacheView, span: Span) -> Operand:

@@ -8,7 +8,7 @@ from variants.backend.numba_split_kv.block import MAXIMUM, TOTAL, bounds, locate
 from variants.backend.numba_split_kv.codes import decode, source
 from variants.backend.numba_split_kv.kernel import FAST, kernel
 from variants.backend.numba_split_kv.operands import WIDTH, Array
-from variants.backend.numba_split_kv.tiles import fetch, score_1, score_2, score_4, weigh_1, weigh_2, weigh_4
+from variants.backend.numba_split_kv.tiles import fetch, few, score, weigh
 
 BLOCK = 64  # tokens: their keys and values stay in the second-level cache, their scores in the first
 PIECE = 16  # tokens that are multiplied between two fetches
@@ -20,9 +20,9 @@ KEY, TAIL, VALUE, KEY_SCALE, VALUE_SCALE = (part * BLOCK for part in range(PARTS
 def stream(
     q: Array, key: Array, tail: Array, value: Array, key_scale: Array, value_scale: Array, key_place: Array,
     tail_place: Array, value_place: Array, key_scale_place: Array, value_scale_place: Array, key_block: int,
-    value_block: int, fp8: bool, table: Array, lengths: Array, start: Array, slots: int, window: int, queries: int,
-    chunk: int, scale: float, groups: int, splits: int, weights: Array, at: Array, decoded: Array, sums: Array,
-    state: Array,
+    value_block: int, fp8: bool, value_in_key: bool, table: Array, lengths: Array, start: Array, slots: int,
+    window: int, queries: int, chunk: int, scale: float, groups: int, splits: int, weights: Array, at: Array,
+    decoded: Array, sums: Array, state: Array,
 ) -> None:  # fmt: skip
     """Sums [B x G x splits x M, V] and state [.., (maximum, total)] of queries [B x G x M, K].
 
@@ -52,28 +52,32 @@ def stream(
                     for t in range(BLOCK):
                         weights[row, t] = 0.0
                 decode(key, at, here + KEY, tokens, wide, key_scale, here + KEY_SCALE, key_block, fp8, decoded, free)
-                decode(
-                    value, at, here + VALUE, tokens, d_v, value_scale, here + VALUE_SCALE, value_block, fp8, decoded,
-                    free + BLOCK * wide,
-                )  # fmt: skip
-                score(
+                if value_in_key:
+                    for t in range(tokens):
+                        at[here + VALUE + t] = at[here + KEY + t]
+                else:
+                    decode(
+                        value, at, here + VALUE, tokens, d_v, value_scale, here + VALUE_SCALE, value_block, fp8,
+                        decoded, free + BLOCK * wide,
+                    )  # fmt: skip
+                score_block(
                     q, head * rows, 0, keys, at, here + KEY, tokens, wide, weights, mine, rows, key, ahead + KEY, later
                 )
-                score(
+                score_block(
                     q, head * rows, wide, tail, at, here + TAIL, tokens, narrow, weights, mine, rows, tail,
                     ahead + TAIL, later,
                 )  # fmt: skip
                 for row in range(rows):
                     last = lengths[b] - queries + row % queries - first
                     soften(weights, mine + row, last, window, tokens, tokens, scale, state, sums, out + row)
-                weigh(
+                weigh_block(
                     weights, mine, values, at, here + VALUE, tokens, d_v, sums, out, rows, value, ahead + VALUE, later
                 )
             here, ahead = ahead, here
 
 
 @njit(fastmath=FAST, inline="always")
-def score(
+def score_block(
     q: Array, q_row: int, column: int, memory: Array, at: Array, first: int, tokens: int, width: int, scores: Array,
     row: int, rows: int, cache: Array, ahead: int, later: int,
 ) -> None:  # fmt: skip
@@ -81,45 +85,35 @@ def score(
 
     Before each, its share of the ``later`` tokens that come next is fetched, so that memory is busy throughout.
     """
-    tiles = rows // 4 + (rows % 4 >= 2) + rows % 2
     for start in range(0, tokens, PIECE):
-        stop, done = min(start + PIECE, tokens), 0
-        for tile in range(tiles):
-            begin, end = share(start // PIECE * tiles + tile, BLOCK // PIECE * tiles, later)
+        done = 0
+        while done < rows:
+            count = few(rows - done)
+            begin, end = share(start * rows + done * PIECE, count * PIECE, BLOCK * rows, later)
             fetch(cache, at, ahead + begin, ahead + end, width)
-            if done + 4 <= rows:
-                score_4(q, q_row + done, column, memory, at, first, start, stop, width, scores, row + done)
-                done += 4
-            elif done + 2 <= rows:
-                score_2(q, q_row + done, column, memory, at, first, start, stop, width, scores, row + done)
-                done += 2
-            else:
-                score_1(q, q_row + done, column, memory, at, first, start, stop, width, scores, row + done)
+            stop = min(start + PIECE, tokens)
+            score(q, q_row + done, count, column, memory, at, first, start, stop, width, scores, row + done)
+            done += count
 
 
 @njit(fastmath=FAST, inline="always")
-def weigh(
+def weigh_block(
     weights: Array, row: int, memory: Array, at: Array, first: int, tokens: int, width: int, sums: Array, out: int,
     rows: int, cache: Array, ahead: int, later: int,
 ) -> None:  # fmt: skip
-    """sums [M, V] += weights [M, tokens] . rows of memory; fetches as ``score`` does."""
-    tiles = rows // 4 + (rows % 4 >= 2) + rows % 2
+    """sums [M, V] += weights [M, tokens] . rows of memory; fetches as ``score_block`` does."""
     for start in range(0, tokens, PIECE):
-        stop, done = min(start + PIECE, tokens), 0
-        for tile in range(tiles):
-            begin, end = share(start // PIECE * tiles + tile, BLOCK // PIECE * tiles, later)
+        done = 0
+        while done < rows:
+            count = few(rows - done)
+            begin, end = share(start * rows + done * PIECE, count * PIECE, BLOCK * rows, later)
             fetch(cache, at, ahead + begin, ahead + end, width)
-            if done + 4 <= rows:
-                weigh_4(weights, row + done, memory, at, first, start, stop, width, sums, out + done)
-                done += 4
-            elif done + 2 <= rows:
-                weigh_2(weights, row + done, memory, at, first, start, stop, width, sums, out + done)
-                done += 2
-            else:
-                weigh_1(weights, row + done, memory, at, first, start, stop, width, sums, out + done)
+            stop = min(start + PIECE, tokens)
+            weigh(weights, row + done, count, memory, at, first, start, stop, width, sums, out + done)
+            done += count
 
 
 @njit(inline="always")
-def share(index: int, count: int, tokens: int) -> tuple[int, int]:
-    """The ``index``-th of ``count`` runs of tokens: what is fetched at a time, so that it does not hold up the work."""
-    return tokens * index // count, tokens * (index + 1) // count
+def share(done: int, now: int, total: int, tokens: int) -> tuple[int, int]:
+    """Of ``tokens`` those to fetch while ``now`` of ``total`` pieces of work are done: evenly, not to hold it up."""
+    return tokens * done // total, tokens * (done + now) // total

@@ -10,7 +10,7 @@ references of one array wait for each other.
 from collections.abc import Callable
 from typing import Any
 
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 
 from variants.backend.numba_split_kv.vectors import (
@@ -38,74 +38,85 @@ from variants.backend.numba_split_kv.vectors import (
 
 TOKENS = {1: 8, 2: 4, 4: 4}  # rows of a tile -> tokens beside them: 8 to 16 sums hide the latency of a multiply-add
 PANEL = {1: 8, 2: 4, 4: 4}  # rows of a tile -> vectors of columns beside them
+FEW = (4, 2, 1)  # rows that a tile may have
 
 
-def _score(rows: int) -> Any:
-    @instruction
-    def score(
-        typing: Any, q: Any, q_row: Any, column: Any, memory: Any, at: Any, first: Any, start: Any, stop: Any,
-        width: Any, scores: Any, row: Any,
-    ) -> Any:  # fmt: skip
-        """scores[row + r, t] += q[q_row + r, column:column + width] . memory[at[first + t]:.. + width], t in range."""
-
-        def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
-            kinds, (q, q_row, column, memory, at, first, start, stop, width, scores, row) = signature.args, arguments
-            queries = _rows(context, builder, kinds[0], q, q_row, rows)
-            queries = [builder.gep(pointer, [column]) for pointer in queries]
-            out = _rows(context, builder, kinds[9], scores, row, rows)
-            keys = data(context, builder, kinds[3], memory)
-            here = builder.gep(data(context, builder, kinds[4], at), [first])
-
-            def tiles(begin: Value, end: Value, size: int) -> None:
-                with cgutils.for_range_slice(builder, begin, end, number(size), INDEX) as (token, _):
-                    begins = [builder.load(builder.gep(here, [builder.add(token, number(i))])) for i in range(size)]
-                    _score_tile(builder, queries, [builder.gep(keys, [b]) for b in begins], width, out, token)
-
-            whole = builder.sub(stop, builder.srem(builder.sub(stop, start), number(TOKENS[rows])))
-            tiles(start, whole, TOKENS[rows])
-            tiles(whole, stop, 1)
-            return context.get_dummy_value()
-
-        i = types.int64
-        return types.none(q, i, i, memory, at, i, i, i, i, scores, i), generate
-
-    return score
+@njit(inline="always")
+def few(left: int) -> int:
+    """Rows of the next tile when so many are left."""
+    return 4 if left >= 4 else 2 if left >= 2 else 1
 
 
-def _weigh(rows: int) -> Any:
-    @instruction
-    def weigh(
-        typing: Any, weights: Any, row: Any, memory: Any, at: Any, first: Any, start: Any, stop: Any, width: Any,
-        sums: Any, out_row: Any,
-    ) -> Any:  # fmt: skip
-        """sums[out_row + r, :width] += weights[row + r, t] memory[at[first + t]:.. + width], summed over t in range."""
+@instruction
+def score(
+    typing: Any, q: Any, q_row: Any, rows: Any, column: Any, memory: Any, at: Any, first: Any, start: Any, stop: Any,
+    width: Any, scores: Any, row: Any,
+) -> Any:  # fmt: skip
+    """scores[row + r, t] += q[q_row + r, column:column + width] . memory[at[first + t]:.. + width], t in range.
 
-        def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
-            kinds, (weights, row, memory, at, first, start, stop, width, sums, out_row) = signature.args, arguments
-            weighed = _rows(context, builder, kinds[0], weights, row, rows)
-            out = _rows(context, builder, kinds[8], sums, out_row, rows)
-            values = data(context, builder, kinds[2], memory)
-            here = builder.gep(data(context, builder, kinds[3], at), [first])
+    ``rows`` is 4, 2 or 1: see ``few``.
+    """
 
-            def panels(begin: Value, end: Value, vectors: int) -> None:
-                with cgutils.for_range_slice(builder, begin, end, number(vectors * LANES or 1), INDEX) as (column, _):
-                    panel = _Panel(builder, out, column, vectors)
-                    with cgutils.for_range_slice(builder, start, stop, number(1), INDEX) as (token, _):
-                        value = builder.gep(values, [builder.load(builder.gep(here, [token]))])
-                        panel.add([load_one(builder, pointer, token) for pointer in weighed], value)
-                    panel.write()
+    def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
+        kinds = signature.args
+        q, q_row, rows, column, memory, at, first, start, stop, width, scores, row = arguments
+        keys, here = (
+            data(context, builder, kinds[4], memory),
+            builder.gep(data(context, builder, kinds[5], at), [first]),
+        )
+        for count in FEW:
+            with builder.if_then(builder.icmp_signed("==", rows, number(count))):
+                queries = _rows(context, builder, kinds[0], q, q_row, count)
+                queries = [builder.gep(pointer, [column]) for pointer in queries]
+                out = _rows(context, builder, kinds[10], scores, row, count)
+                whole = builder.sub(stop, builder.srem(builder.sub(stop, start), number(TOKENS[count])))
+                for begin, end, size in ((start, whole, TOKENS[count]), (whole, stop, 1)):
+                    with cgutils.for_range_slice(builder, begin, end, number(size), INDEX) as (token, _):
+                        begins = [builder.load(builder.gep(here, [builder.add(token, number(i))])) for i in range(size)]
+                        _score_tile(builder, queries, [builder.gep(keys, [b]) for b in begins], width, out, token)
+        return context.get_dummy_value()
 
-            whole = (builder.sub(width, builder.srem(width, number(v * LANES))) for v in (PANEL[rows], 1))
-            broad, vectors = whole
-            panels(number(0), broad, PANEL[rows])
-            panels(broad, vectors, 1)
-            panels(vectors, width, 0)
-            return context.get_dummy_value()
+    i = types.int64
+    return types.none(q, i, i, i, memory, at, i, i, i, i, scores, i), generate
 
-        i = types.int64
-        return types.none(weights, i, memory, at, i, i, i, i, sums, i), generate
 
-    return weigh
+@instruction
+def weigh(
+    typing: Any, weights: Any, row: Any, rows: Any, memory: Any, at: Any, first: Any, start: Any, stop: Any,
+    width: Any, sums: Any, out_row: Any,
+) -> Any:  # fmt: skip
+    """sums[out_row + r, :width] += weights[row + r, t] memory[at[first + t]:.. + width], summed over t in range.
+
+    ``rows`` is 4, 2 or 1: see ``few``.
+    """
+
+    def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
+        kinds, (weights, row, rows, memory, at, first, start, stop, width, sums, out_row) = signature.args, arguments
+        values, here = (
+            data(context, builder, kinds[3], memory),
+            builder.gep(data(context, builder, kinds[4], at), [first]),
+        )
+
+        def panels(out: list[Value], weighed: list[Value], begin: Value, end: Value, vectors: int) -> None:
+            with cgutils.for_range_slice(builder, begin, end, number(vectors * LANES or 1), INDEX) as (column, _):
+                panel = _Panel(builder, out, column, vectors)
+                with cgutils.for_range_slice(builder, start, stop, number(1), INDEX) as (token, _):
+                    value = builder.gep(values, [builder.load(builder.gep(here, [token]))])
+                    panel.add([load_one(builder, pointer, token) for pointer in weighed], value)
+                panel.write()
+
+        for count in FEW:
+            with builder.if_then(builder.icmp_signed("==", rows, number(count))):
+                weighed = _rows(context, builder, kinds[0], weights, row, count)
+                out = _rows(context, builder, kinds[9], sums, out_row, count)
+                broad, whole = (builder.sub(width, builder.srem(width, number(v * LANES))) for v in (PANEL[count], 1))
+                panels(out, weighed, number(0), broad, PANEL[count])
+                panels(out, weighed, broad, whole, 1)
+                panels(out, weighed, whole, width, 0)
+        return context.get_dummy_value()
+
+    i = types.int64
+    return types.none(weights, i, i, memory, at, i, i, i, i, sums, i), generate
 
 
 @instruction
@@ -207,7 +218,3 @@ class _Panel:
 
     def _read(self, pointer: Value, at: Value) -> Value:
         return (load if self.vectors else load_one)(self.builder, pointer, at)
-
-
-score_1, score_2, score_4 = (_score(rows) for rows in (1, 2, 4))
-weigh_1, weigh_2, weigh_4 = (_weigh(rows) for rows in (1, 2, 4))

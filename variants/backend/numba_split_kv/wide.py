@@ -61,63 +61,62 @@ def wide(
             locate(tail_place, table, b, slots, g, first + BLOCK, later, at, ahead + BLOCK)
             locate(value_place, table, b, slots, g, first + BLOCK, later, at, ahead + 2 * BLOCK)
             if first >= low:
-                steps, query = -(-tokens // STEP), head * (padded // EDGE)
+                steps = -(-tokens // STEP)
                 if not direct:
                     gather(key, at, here, tokens, key_place[WIDTH], keys, thread * BLOCK)
                     gather(tail, at, here + BLOCK, tokens, tail_place[WIDTH], tails, thread * BLOCK)
-                for step in range(steps):
-                    token = step * STEP
-                    for tile in range(padded // EDGE):
-                        begin, end = share(step * (padded // EDGE) + tile, steps * (padded // EDGE), later)
-                        fetch(key, at, ahead + begin, ahead + end, key_place[WIDTH])
-                        fetch(tail, at, ahead + BLOCK + begin, ahead + BLOCK + end, tail_place[WIDTH])
-                        clear(scored, thread * STEP)
-                        if direct:
-                            score(q, query + tile, 0, key, at[here + token], key_place, scored, thread * STEP)
-                            score(
-                                q, query + tile, key_place[WIDTH] // STEP, tail, at[here + BLOCK + token], tail_place,
-                                scored, thread * STEP,
-                            )  # fmt: skip
-                        else:
-                            copied = thread * BLOCK + token
-                            score_tokens(
-                                q, query + tile, 0, key_place[WIDTH] // STEP, keys, copied * key_place[WIDTH],
-                                key_place[WIDTH], scored, thread * STEP,
-                            )  # fmt: skip
-                            score_tokens(
-                                q, query + tile, key_place[WIDTH] // STEP, tail_place[WIDTH] // STEP, tails,
-                                copied * tail_place[WIDTH], tail_place[WIDTH], scored, thread * STEP,
-                            )  # fmt: skip
-                        turn(scored, thread * STEP, weights, mine + tile * EDGE, token)
+                score_block(
+                    q, head * (padded // EDGE), key, tail, key_place, tail_place, keys, tails, direct, at, here, ahead,
+                    later, steps, scored, weights, thread,
+                )  # fmt: skip
                 for row in range(rows):
                     last = lengths[b] - queries + row % queries - first
                     soften(weights, mine + row, last, window, tokens, steps * STEP, scale, state, sums, out + row)
                     halve(weights, mine + row, steps * STEP, narrow)
-                    begin, end = share(row, rows, later)
+                    begin, end = share(row, 1, rows, later)
                     fetch(value, at, ahead + 2 * BLOCK + begin, ahead + 2 * BLOCK + end, d_v)
                 pair(value, at, here + 2 * BLOCK, tokens, steps * STEP, d_v, pairs, thread * (BLOCK // 2))
-                for tile in range(padded // EDGE):
+                for tile in range(0, padded, EDGE):
                     for column in range(0, d_v, 2 * EDGE):
-                        weigh_tokens(
-                            narrow, mine + tile * EDGE, steps, pairs, thread * (BLOCK // 2), column, sums,
-                            out + tile * EDGE,
-                        )  # fmt: skip
+                        weigh_tokens(narrow, mine + tile, steps, pairs, thread * (BLOCK // 2), column, sums, out + tile)
             here, ahead = ahead, here
         release()
 
 
 @njit(inline="always")
-def score(q: Array, tile: int, step: int, memory: Array, first: int, place: Array, scored: Array, row: int) -> None:
-    """Score 32 tokens that follow one another in the cache."""
-    score_tokens(q, tile, step, place[WIDTH] // STEP, memory, first, place[SLOT], scored, row)
+def score_block(
+    q: Array, query: int, key: Array, tail: Array, key_place: Array, tail_place: Array, keys: Array, tails: Array,
+    direct: bool, at: Array, here: int, ahead: int, later: int, steps: int, scored: Array, weights: Array, thread: int,
+) -> None:  # fmt: skip
+    """Scores of a block, from the cache or from what was copied of it, in the thread's rows of ``weights``."""
+    wide, narrow, tiles = key_place[WIDTH], tail_place[WIDTH], weights.shape[0] // (scored.shape[0] // STEP) // EDGE
+    for step in range(steps):
+        token = step * STEP
+        for tile in range(tiles):
+            begin, end = share(step * tiles + tile, 1, steps * tiles, later)
+            fetch(key, at, ahead + begin, ahead + end, wide)
+            fetch(tail, at, ahead + BLOCK + begin, ahead + BLOCK + end, narrow)
+            if direct:
+                first, second, rows = at[here + token], at[here + BLOCK + token], (key_place[SLOT], tail_place[SLOT])
+                score_step(q, query + tile, key, first, rows[0], tail, second, rows[1], wide, narrow, scored, thread)
+            else:
+                first, second = (thread * BLOCK + token) * wide, (thread * BLOCK + token) * narrow
+                score_step(q, query + tile, keys, first, wide, tails, second, narrow, wide, narrow, scored, thread)
+            turn(scored, thread * STEP, weights, (thread * tiles + tile) * EDGE, token)
 
 
 @njit(inline="always")
-def clear(scored: Array, row: int) -> None:
-    """Zero the scores of a step."""
+def score_step(
+    q: Array, tile: int, key: Array, key_first: int, key_stride: int, tail: Array, tail_first: int, tail_stride: int,
+    wide: int, narrow: int, scored: Array, thread: int,
+) -> None:  # fmt: skip
+    """Scores of 32 tokens and 16 rows: keys and tails lie at equal strides."""
+    row = thread * STEP
     for t in range(row, row + STEP):
         for r in range(EDGE):
             scored[t, r] = 0.0
+    score_tokens(q, tile, 0, wide // STEP, key, key_first, key_stride, scored, row)
+    score_tokens(q, tile, wide // STEP, narrow // STEP, tail, tail_first, tail_stride, scored, row)
 
 
 @njit(inline="always")
