@@ -112,8 +112,8 @@ SPECS: dict[str, Spec] = {
     **{f"{name}.yaml": spec_of(raw, tiny_model()) for name, raw in config("attention").items()},
 }
 each_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
-EAGER_LIKE = {name: backend for name, backend in BACKENDS.items() if name not in COMPILED}
-each_backend = pytest.mark.parametrize("backend", EAGER_LIKE.values(), ids=EAGER_LIKE.keys())
+UNCOMPILED = {name: backend for name, backend in BACKENDS.items() if name not in COMPILED}
+each_backend = pytest.mark.parametrize("backend", UNCOMPILED.values(), ids=UNCOMPILED.keys())
 each_storage = pytest.mark.parametrize("storage", STORAGES.values(), ids=STORAGES.keys())
 
 

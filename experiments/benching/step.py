@@ -19,6 +19,7 @@ from variants.storage.contiguous import Contiguous
 from variants.view import TORCH_DTYPES
 
 OURS = "ours"
+ANGLE = 2.0**-24  # radians per position that an angle in float32 may be off: a frequency is rounded once
 ROOM = 2**30  # bytes of weights and cache of ours; theirs hold two more copies of the cache
 
 
@@ -38,9 +39,6 @@ def speedups(point: BenchPoint, taken: dict[str, Latency]) -> list[Result]:
     """Their time over ours, for each kind of cache."""
     values = {f"speedup_vs_transformers_{kind}": taken[kind].p50_us / taken[OURS].p50_us for kind in CACHES}
     return [Result(point.name, metric, value, point.targets[metric]) for metric, value in values.items()]
-
-
-ANGLE = 2.0**-24  # radians per position that an angle in float32 may be off: a frequency is rounded once
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from variants.contract.geometry import AttentionGeometry, one_run
-from variants.contract.layout import All, CacheLayout, Dtype, Window
+from variants.contract.geometry import AttentionGeometry, one_view_each
+from variants.contract.layout import All, Dtype, Window
 from variants.protocols import Attended, Plan, Request
 from variants.view import CacheView
 
@@ -53,7 +53,9 @@ class Flex:
             f"reads one run of slots per sequence, not {request.storage.kind}": request.storage.kind != "contiguous",
             "takes fp32, bf16 or fp16, queries and cache alike": dtypes not in ({Dtype.F32}, {Dtype.BF16}, {Dtype.F16}),
             "needs one entry per token, and one window": len(keeps) > 1 or not isinstance(read[0].keep, All | Window),
-            "needs keys and values that are one strided view (it would have to copy)": not _one_view(layout, geometry),
+            "needs keys and values that are one strided view (it would have to copy)": not one_view_each(
+                layout, geometry
+            ),
         }
         return [f"flex {reason}" for reason, holds in checks.items() if holds]
 
@@ -106,21 +108,9 @@ def _block_mask(geometry: AttentionGeometry, view: CacheView, max_length: int, q
     blocks = torch.arange(-(-slots // BLOCK), dtype=torch.int32, device=lengths.device)
     indices = (start[..., None] + blocks).clamp(max=len(blocks) - 1)
     whole = start if window is None else torch.zeros_like(start)
-    return BlockMask.from_kv_blocks(
-        -(-max_length // BLOCK) - start,
-        indices,
-        whole,
-        blocks.expand_as(indices).contiguous(),
-        BLOCK_SIZE=BLOCK,
-        mask_mod=seen,
-        seq_lengths=(rows, slots),
-        compute_q_blocks=False,
-    )
-
-
-def _one_view(layout: CacheLayout, geometry: AttentionGeometry) -> bool:
-    shared = any(layout.stream(name).heads != geometry.num_kv_heads for name in geometry.streams)
-    return not shared and all(one_run(layout, spans) for spans in (geometry.key, geometry.value))
+    listed = -(-max_length // BLOCK) - start, indices, whole, blocks.expand_as(indices).contiguous()
+    sizes = {"BLOCK_SIZE": BLOCK, "seq_lengths": (rows, slots), "compute_q_blocks": False}
+    return BlockMask.from_kv_blocks(*listed, mask_mod=seen, **sizes)
 
 
 plugin = Flex

@@ -12,8 +12,8 @@ from einops import rearrange
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from variants.contract.geometry import AttentionGeometry, one_run
-from variants.contract.layout import All, CacheLayout
+from variants.contract.geometry import AttentionGeometry, one_view_each
+from variants.contract.layout import All
 from variants.protocols import Attended, Plan, Request
 from variants.view import CacheView
 
@@ -43,7 +43,7 @@ class Sdpa:
             != "contiguous",
             "windowed or compressed streams": not all(isinstance(s.keep, All) for s in read),
             "streams of codes": any(s.quant or not s.dtype.is_float for s in read),
-            "keys or values that are not one strided view (it would have to copy)": not _one_view(layout, geometry),
+            "keys or values that are not one strided view (it would have to copy)": not one_view_each(layout, geometry),
             f"a cache dtype other than the queries' {request.dtype.value}": any(s.dtype != request.dtype for s in read),
         }
         return [f"sdpa cannot do {what}" for what, holds in checks.items() if holds]
@@ -89,12 +89,6 @@ def _column_in_key(geometry: AttentionGeometry) -> int:
             return column + value.start - span.start
         column += span.width
     raise ValueError(f"value span {value} lies in no key span")
-
-
-def _one_view(layout: CacheLayout, geometry: AttentionGeometry) -> bool:
-    """Whether ``CacheView.joined`` will succeed for K and V: spans end to end in one row, one head count."""
-    shared = any(layout.stream(s).heads != geometry.num_kv_heads for s in geometry.streams)
-    return not shared and all(one_run(layout, spans) for spans in (geometry.key, geometry.value))
 
 
 def _causal_rows(group: int, queries: int, length: int, device: torch.device) -> Tensor:

@@ -103,6 +103,12 @@ def one_run(layout: CacheLayout, spans: Sequence[Span]) -> Run | None:
     return Run(places[0].slab, places[0].start, places[-1].stop, places[0].dtype) if joined else None
 
 
+def one_view_each(layout: CacheLayout, geometry: AttentionGeometry) -> bool:
+    """Whether K is one strided view and V another: spans end to end in one row, and a row per kv head."""
+    shared = any(layout.stream(name).heads != geometry.num_kv_heads for name in geometry.streams)
+    return not shared and all(one_run(layout, spans) for spans in (geometry.key, geometry.value))
+
+
 def _place(layout: CacheLayout, span: Span) -> Run:
     dtype = layout.stream(span.stream).dtype
     for index, slab in enumerate(layout.slabs()):
