@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from experiments.plain import UNCLEAN, Parser, leave
-from variants.contract.layout import check_count
+from variants.contract.checks import check_count
 
 THREADS = 2
 OUT = Path("results", "bench.json")

@@ -15,8 +15,10 @@ from variants.attention.latent.spec import FORMS, LatentSpec
 from variants.attention.tied.spec import TiedSpec
 from variants.codes import decode, encode
 from variants.contract import plugin
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span
-from variants.contract.layout import CacheLayout, Dtype, Stream, Window
+from variants.contract.keep import Window
+from variants.contract.layout import CacheLayout, Stream
 from variants.contract.model import ModelShape
 from variants.contract.rotary import Llama3, Rotary, Yarn
 from variants.protocols import Attended, Attention, Backend, KVCache, Plan, Request, Spec, StoragePolicy

@@ -32,8 +32,10 @@ from tests.builders import (
     request,
     textbook,
 )
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span
-from variants.contract.layout import CacheLayout, Dtype, Stream, Window
+from variants.contract.keep import Window
+from variants.contract.layout import CacheLayout, Stream
 from variants.contract.rotary import Rotary
 from variants.decode import Decoder
 

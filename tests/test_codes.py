@@ -8,8 +8,10 @@ from variants.attention.latent.spec import LatentSpec
 from variants.backend.eager import Eager
 from variants.codes import decode, encode
 from variants.contract.codes import CODES, stored
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import Span
-from variants.contract.layout import Dtype, Stream, Window
+from variants.contract.keep import Window
+from variants.contract.layout import Stream
 from variants.contract.rotary import Rotary
 from variants.view import TORCH_DTYPES
 

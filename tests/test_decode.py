@@ -21,7 +21,7 @@ from tests.builders import (
     request,
 )
 from variants.backend.eager import Eager
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.decode import PREFILL_CHUNK, Decoder, Refused, plan_step
 
 TOKENS = 9

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from tests.builders import allocate, dense_layout, fill, latent, normal, random_entries
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import Span
-from variants.contract.layout import CacheLayout, Dtype, Stream
+from variants.contract.layout import CacheLayout, Stream
 from variants.view import DTYPES, TORCH_DTYPES, CacheView
 
 MLA = latent().layout(Dtype.BF16)  # latent 32, rope 8 in one row

@@ -9,7 +9,8 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from variants.contract.codes import LARGEST
-from variants.contract.layout import Dtype, Stream
+from variants.contract.dtype import Dtype
+from variants.contract.layout import Stream
 
 
 def encode(numbers: Shaped[Tensor, "*rows W"], stream: Stream) -> dict[str, Shaped[Tensor, "*rows _W"]]:

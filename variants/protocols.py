@@ -17,8 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from variants.contract.cost import Matmul
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry
-from variants.contract.layout import CacheLayout, Dtype
+from variants.contract.layout import CacheLayout
 from variants.view import CacheView
 
 Entries = Mapping[str, Float[Tensor, "B Q _heads _W"]]

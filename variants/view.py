@@ -9,8 +9,9 @@ from jaxtyping import Int, Int32, Shaped, UInt8
 from torch import Tensor
 
 from variants.codes import decode
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import Span, one_run
-from variants.contract.layout import CacheLayout, Dtype
+from variants.contract.layout import CacheLayout
 
 TORCH_DTYPES = {
     Dtype.F64: torch.float64,

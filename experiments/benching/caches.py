@@ -8,8 +8,9 @@ from torch import Tensor
 from experiments.measuring.prepare import OTHER_NOISE, error_budget
 from variants.backend.eager import Eager
 from variants.backend.numba_split_kv import NumbaSplitKV
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry
-from variants.contract.layout import CacheLayout, Dtype
+from variants.contract.layout import CacheLayout
 from variants.decode import Refused
 from variants.noise import noise_
 from variants.protocols import Backend, KVCache, Plan, Request, StoragePolicy

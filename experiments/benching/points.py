@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 
 from experiments.benching.sizes import VARIANTS, Sizes
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.contract.tokens import format_tokens
 
 DTYPES = (Dtype.F32, Dtype.BF16)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from experiments.benching.sizes import Sizes
 from experiments.measuring.prepare import fill_weights
 from variants.attention.grouped.spec import GroupedSpec
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.contract.rotary import Rotary
 from variants.protocols import Spec
 from variants.view import TORCH_DTYPES, CacheView

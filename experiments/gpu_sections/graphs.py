@@ -9,7 +9,7 @@ from torch import Tensor
 from experiments.benching.caches import filled, plan, query, relative_error
 from experiments.gpu_sections.rig import Rig, Row
 from experiments.measuring.prepare import error_budget, fill_weights
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.decode import plan_step
 from variants.noise import noise_
 from variants.storage.paged import Paged

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from experiments.gpu_sections.rig import Rig, Row
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 
 ASKED = (
     "driver_version",

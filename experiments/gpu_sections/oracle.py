@@ -12,7 +12,7 @@ from torch import Tensor
 from experiments.benching.caches import filled, oracle, plan, query
 from experiments.gpu_sections.rig import Rig, Row, Scale, one_line
 from experiments.measuring.prepare import error_budget
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.contract.plugin import find
 from variants.decode import Refused
 from variants.protocols import Attended, StoragePolicy

@@ -15,7 +15,7 @@ from experiments.measuring.prepare import error_budget
 from experiments.measuring.statistics import Summary, summarise
 from experiments.measuring.timing import Call, collect
 from variants.contract.cost import Point, Work, attend_work, roofline
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.decode import Refused
 from variants.protocols import Spec, StoragePolicy
 from variants.storage.contiguous import Contiguous

@@ -8,7 +8,7 @@ from experiments.benching.race import Contender, race
 from experiments.gpu_sections.rig import Rig, Row
 from experiments.gpu_sections.studies import Study, release, work_of
 from experiments.measuring.timing import Call
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.decode import Refused
 from variants.protocols import KVCache, Spec
 from variants.storage.contiguous import Contiguous

@@ -8,7 +8,7 @@ import torch
 from experiments.benching.caches import filled, plan, query
 from experiments.gpu_sections.rig import Rig, Row
 from experiments.measuring.timing import Call
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.noise import noise_
 from variants.storage.contiguous import Contiguous
 

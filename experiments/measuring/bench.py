@@ -7,7 +7,7 @@ from experiments.measuring.ceilings import Ceilings, Sweep, measure_ceilings, me
 from experiments.measuring.device import Device
 from experiments.measuring.series import Series
 from experiments.measuring.timing import Timer, make_timer
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 
 
 @dataclass

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from experiments.measuring.device import Device
 from experiments.measuring.timing import Call, Timer
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.noise import noise_
 from variants.pages import advise
 from variants.view import TORCH_DTYPES

@@ -7,7 +7,7 @@ from experiments.measuring.device import Device
 from experiments.measuring.series import Series
 from variants.backend.eager import Eager
 from variants.contract.codes import CODES
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.decode import plan_step
 from variants.noise import noise_
 from variants.protocols import Attention, Entries

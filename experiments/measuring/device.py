@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 
 _COMPUTE = (Dtype.F64, Dtype.F32, Dtype.F16, Dtype.BF16)  # dtypes that torch multiplies everywhere
 _VERSIONED = ("torch", "numpy", "triton", "numba")

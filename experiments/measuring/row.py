@@ -10,7 +10,8 @@ from experiments.measuring.series import Labels, Series
 from experiments.measuring.statistics import Summary
 from experiments.record import Measurement, point_key
 from variants.contract.cost import Floor, Point, Work, attend_work, cache_bytes, step_work
-from variants.contract.layout import CacheLayout, Window
+from variants.contract.keep import Window
+from variants.contract.layout import CacheLayout
 
 
 def _now() -> str:

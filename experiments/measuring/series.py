@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from experiments.measuring.workload import Workload
-from variants.contract.layout import Dtype, check_count
+from variants.contract.checks import check_count
+from variants.contract.dtype import Dtype
 from variants.contract.model import ModelShape
 from variants.contract.plugin import find
 from variants.protocols import Backend, Spec, StoragePolicy

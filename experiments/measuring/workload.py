@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.contract.tokens import parse_tokens
 
 SCOPES = ("attend", "step")

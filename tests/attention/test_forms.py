@@ -5,7 +5,7 @@ import torch
 
 from tests.builders import BACKENDS, DTYPES, allocate, build, in_form, latent, normal
 from variants.attention.latent.spec import FORMS
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.contract.rotary import Rotary
 from variants.decode import Decoder
 

@@ -6,7 +6,8 @@ import torch
 from tests.builders import allocate, build, gla, in_form, latent, normal, tiny_model
 from variants.attention.latent.spec import FORMS, LatentSpec
 from variants.backend.eager import Eager
-from variants.contract.layout import Dtype, Sharding
+from variants.contract.dtype import Dtype
+from variants.contract.layout import Sharding
 from variants.contract.rotary import Rotary
 from variants.decode import Decoder
 

@@ -6,7 +6,7 @@ import torch
 
 from tests.attention import oracle
 from tests.builders import allocate, build, each_spec, grouped, kv_rows, latent, normal, positions, tied
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 
 TOKENS = 9
 

@@ -6,8 +6,9 @@ import torch
 from tests.builders import allocate, build, grouped, normal, positions, presets, tied, tiny_model
 from variants.attention.tied.spec import TiedSpec
 from variants.backend.eager import Eager
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import Span
-from variants.contract.layout import Dtype, Sharding
+from variants.contract.layout import Sharding
 from variants.contract.rotary import Rotary
 from variants.decode import Decoder
 

@@ -10,7 +10,7 @@ import torch
 from experiments.benching.twins import our_state
 from tests.builders import BACKENDS, allocate, grouped, in_form, latent, normal, positions
 from variants.attention.latent.spec import FORMS
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.contract.rotary import Llama3, Rotary, Yarn
 from variants.decode import Decoder
 

@@ -5,7 +5,8 @@ import torch
 
 from tests.builders import BACKENDS, STORAGES, allocate, build, each_storage, grouped, normal, tiny_model
 from variants.attention.grouped.spec import GroupedSpec
-from variants.contract.layout import All, Dtype, Window
+from variants.contract.dtype import Dtype
+from variants.contract.keep import All, Window
 from variants.decode import Decoder, Refused
 
 TOKENS = 11

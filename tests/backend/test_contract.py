@@ -36,8 +36,10 @@ from tests.builders import (
     window_of,
 )
 from variants.contract.codes import CODES
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span
-from variants.contract.layout import CacheLayout, Dtype, Quant, Stream, Window
+from variants.contract.keep import Window
+from variants.contract.layout import CacheLayout, Quant, Stream
 from variants.contract.rotary import Rotary
 
 SPARE = 5  # poisoned slots behind the longest sequence

@@ -14,8 +14,10 @@ from tests.builders import (
     request,
     textbook,
 )
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span
-from variants.contract.layout import CacheLayout, Dtype, Every, Quant, Stream, Window
+from variants.contract.keep import Every, Window
+from variants.contract.layout import CacheLayout, Quant, Stream
 
 EAGER = BACKENDS["eager"]
 

@@ -22,7 +22,9 @@ from tests.backend.fakes.installed import (
 )
 from tests.builders import STORAGES, dense_geometry, dense_layout, gla, latent, request, tied
 from variants.backend.flash_attn import FlashAttn
-from variants.contract.layout import CacheLayout, Dtype, Every, Stream, Window
+from variants.contract.dtype import Dtype
+from variants.contract.keep import Every, Window
+from variants.contract.layout import CacheLayout, Stream
 from variants.contract.rotary import Rotary
 from variants.storage.contiguous import Contiguous
 from variants.storage.paged import Paged

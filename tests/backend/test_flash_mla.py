@@ -22,7 +22,9 @@ from tests.backend.fakes.installed import (
 from tests.builders import allocate, dense_geometry, dense_layout, latent, normal, random_entries, request
 from variants.backend.eager import Eager
 from variants.backend.flash_mla import FlashMla
-from variants.contract.layout import CacheLayout, Dtype, Stream, Window
+from variants.contract.dtype import Dtype
+from variants.contract.keep import Window
+from variants.contract.layout import CacheLayout, Stream
 from variants.contract.rotary import Rotary
 from variants.storage.contiguous import Contiguous
 from variants.storage.paged import Paged

@@ -23,7 +23,9 @@ from tests.backend.fakes.installed import (
 from tests.builders import dense_geometry, dense_layout, gla, latent, normal, random_entries, request, tied
 from variants.backend.eager import Eager
 from variants.backend.flashinfer import FlashInfer, wrappers
-from variants.contract.layout import CacheLayout, Dtype, Every, Stream, Window
+from variants.contract.dtype import Dtype
+from variants.contract.keep import Every, Window
+from variants.contract.layout import CacheLayout, Stream
 from variants.contract.rotary import Rotary
 from variants.storage.contiguous import Contiguous
 from variants.storage.paged import Paged

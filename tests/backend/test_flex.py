@@ -20,7 +20,9 @@ from tests.builders import (
 )
 from variants.backend import flex
 from variants.backend.eager import Eager
-from variants.contract.layout import All, CacheLayout, Dtype, Every, Stream, Window
+from variants.contract.dtype import Dtype
+from variants.contract.keep import All, Every, Window
+from variants.contract.layout import CacheLayout, Stream
 from variants.contract.rotary import Rotary
 from variants.storage.paged import Paged
 

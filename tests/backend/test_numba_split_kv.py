@@ -15,7 +15,8 @@ from variants.backend.eager import Eager
 from variants.backend.numba_split_kv import NumbaSplitKV, launch, matrix, stream
 from variants.backend.numba_split_kv.codes import decode
 from variants.backend.numba_split_kv.kernel import digest
-from variants.contract.layout import CacheLayout, Dtype, Quant, Stream
+from variants.contract.dtype import Dtype
+from variants.contract.layout import CacheLayout, Quant, Stream
 from variants.contract.model import ModelShape
 from variants.contract.plugin import find
 from variants.protocols import Request

@@ -18,8 +18,10 @@ from tests.builders import (
     random_entries,
     request,
 )
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span
-from variants.contract.layout import CacheLayout, Dtype, Every, Quant, Stream, Window
+from variants.contract.keep import Every, Window
+from variants.contract.layout import CacheLayout, Quant, Stream
 from variants.contract.rotary import Rotary
 
 SDPA = BACKENDS["sdpa"]

@@ -27,8 +27,10 @@ from variants.backend.triton_split_kv import TritonSplitKV
 from variants.backend.triton_split_kv.reading import reading
 from variants.backend.triton_split_kv.tiles import FAMILIES, choose, family, merged_rows, tokens_per_split
 from variants.contract.codes import CODES
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span
-from variants.contract.layout import CacheLayout, Dtype, Every, Quant, Stream, Window
+from variants.contract.keep import Every, Window
+from variants.contract.layout import CacheLayout, Quant, Stream
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 

@@ -20,7 +20,9 @@ from tests.builders import (
     window_of,
 )
 from variants.contract.cost import Applied, Matmul, Point, Work, attend_work, cache_bytes, roofline, step_work
-from variants.contract.layout import CacheLayout, Dtype, Stream, Window
+from variants.contract.dtype import Dtype
+from variants.contract.keep import Window
+from variants.contract.layout import CacheLayout, Stream
 from variants.contract.rotary import Rotary
 from variants.decode import plan_step
 

@@ -4,7 +4,8 @@ import pytest
 
 from tests.builders import grouped, latent, tied
 from variants.contract.cost import Point, attend_work
-from variants.contract.layout import CacheLayout, Dtype, Quant, Stream
+from variants.contract.dtype import Dtype
+from variants.contract.layout import CacheLayout, Quant, Stream
 from variants.contract.rotary import Rotary
 
 BF16 = Dtype.BF16

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Run, Span, check_tp, one_run
-from variants.contract.layout import CacheLayout, Dtype, Stream
+from variants.contract.layout import CacheLayout, Stream
 
 KEY, VALUE = Span("key", 0, 8), Span("value", 0, 8)
 LATENT, ROPE = Span("latent", 0, 512), Span("rope", 0, 64)

@@ -9,17 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from variants.contract.layout import (
-    ROW_ALIGNMENT,
-    All,
-    CacheLayout,
-    Dtype,
-    Every,
-    Fixed,
-    Quant,
-    Stream,
-    Window,
-)
+from variants.contract.dtype import Dtype
+from variants.contract.keep import All, Every, Fixed, Window
+from variants.contract.layout import ROW_ALIGNMENT, CacheLayout, Quant, Stream
 
 
 @pytest.mark.parametrize(

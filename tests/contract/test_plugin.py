@@ -68,7 +68,7 @@ sys.modules["torch"] = None
 for path in sorted(pathlib.Path("variants/contract").glob("*.py")):
     importlib.import_module(f"variants.contract.{path.stem}".removesuffix(".__init__"))
 from variants.contract import plugin
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.contract.model import ModelShape
 before = set(sys.modules)
 kinds = [plugin.kinds(folder) for folder in plugin.FOLDERS]

@@ -5,7 +5,8 @@ import pytest
 from tests.builders import SPECS, build, config, each_spec, grouped, latent, presets, spec_of, tiny_model
 from variants.attention.grouped.spec import GroupedSpec
 from variants.attention.latent.spec import LatentSpec
-from variants.contract.layout import Dtype, Sharding
+from variants.contract.dtype import Dtype
+from variants.contract.layout import Sharding
 from variants.contract.rotary import Rotary
 
 BF16 = Dtype.BF16

@@ -24,8 +24,8 @@ from experiments.measuring.timing import Call, Timer, WallTimer
 from experiments.record import Measurement
 from tests.builders import ROOT, config
 from variants.backend.eager import Eager
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry
-from variants.contract.layout import Dtype
 from variants.protocols import Attended, Plan, Request
 from variants.view import CacheView
 

@@ -13,7 +13,7 @@ from experiments.measuring import bench as ceilings_of
 from experiments.measuring import device as devices
 from experiments.measuring import timing
 from tests.experiments.builders import Answer, Scripted, Street, ceilings, device
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 
 
 @pytest.fixture

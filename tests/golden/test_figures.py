@@ -10,7 +10,7 @@ from tests.builders import ROOT, grouped, latent, presets, tied
 from tests.golden import figures
 from variants.attention.grouped.spec import GroupedSpec
 from variants.attention.latent.spec import LatentSpec
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.contract.rotary import Rotary
 
 SHARED = ROOT.parent / "shared" / "golden"

@@ -16,8 +16,10 @@ from tests.builders import (
     random_entries,
     window_of,
 )
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import Span
-from variants.contract.layout import CacheLayout, Dtype, Every, Quant, Stream, Window
+from variants.contract.keep import Every, Window
+from variants.contract.layout import CacheLayout, Quant, Stream
 from variants.storage.paged import Paged
 
 FP8_MLA = CacheLayout(

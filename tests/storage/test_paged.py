@@ -22,8 +22,10 @@ from tests.builders import (
     textbook,
     tied,
 )
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import Span
-from variants.contract.layout import CacheLayout, Dtype, Stream, Window
+from variants.contract.keep import Window
+from variants.contract.layout import CacheLayout, Stream
 from variants.decode import Decoder
 from variants.noise import BLOCK
 from variants.storage.paged import NO_PAGE, Paged

@@ -18,8 +18,10 @@ from tests.builders import (
     random_entries,
     textbook,
 )
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import Span
-from variants.contract.layout import CacheLayout, Dtype, Stream, Window
+from variants.contract.keep import Window
+from variants.contract.layout import CacheLayout, Stream
 from variants.decode import Decoder
 from variants.storage.contiguous import Contiguous
 from variants.storage.ring import UNBOUNDED, Ring

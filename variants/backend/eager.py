@@ -7,8 +7,9 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span
-from variants.contract.layout import All, Dtype, Window
+from variants.contract.keep import All, Window
 from variants.protocols import Attended, Plan, Request
 from variants.view import CacheView
 

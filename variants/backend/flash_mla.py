@@ -12,8 +12,9 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, one_run
-from variants.contract.layout import All, Dtype
+from variants.contract.keep import All
 from variants.protocols import Attended, Plan, Request
 from variants.view import CacheView
 

@@ -18,8 +18,9 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, one_view_each
-from variants.contract.layout import All, Dtype, Window
+from variants.contract.keep import All, Window
 from variants.protocols import Attended, Plan, Request
 from variants.view import CacheView
 
@@ -109,7 +110,7 @@ def _block_mask(geometry: AttentionGeometry, view: CacheView, max_length: int, q
     indices = (start[..., None] + blocks).clamp(max=len(blocks) - 1)
     whole = start if window is None else torch.zeros_like(start)
     listed = -(-max_length // BLOCK) - start, indices, whole, blocks.expand_as(indices).contiguous()
-    sizes = {"BLOCK_SIZE": BLOCK, "seq_lengths": (rows, slots), "compute_q_blocks": False}
+    sizes: dict[str, Any] = {"BLOCK_SIZE": BLOCK, "seq_lengths": (rows, slots), "compute_q_blocks": False}
     return BlockMask.from_kv_blocks(*listed, mask_mod=seen, **sizes)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 from variants.contract.geometry import AttentionGeometry, one_view_each
-from variants.contract.layout import All
+from variants.contract.keep import All
 from variants.protocols import Attended, Plan, Request
 from variants.view import CacheView
 

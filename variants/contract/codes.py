@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from variants.contract.layout import ROW_ALIGNMENT, CacheLayout, Dtype, Quant, Stream
+from variants.contract.dtype import Dtype
+from variants.contract.layout import ROW_ALIGNMENT, CacheLayout, Quant, Stream
 
 CODES = (Dtype.FP8_E4M3, Dtype.INT8)
 LARGEST = {Dtype.FP8_E4M3: 448.0, Dtype.INT8: 127.0}  # what the largest number of a block becomes

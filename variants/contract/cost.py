@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry
-from variants.contract.layout import CacheLayout, Dtype
+from variants.contract.layout import CacheLayout
 
 
 class Applied(Enum):

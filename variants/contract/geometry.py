@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from variants.contract.layout import CacheLayout, Dtype
+from variants.contract.dtype import Dtype
+from variants.contract.layout import CacheLayout
 
 
 @dataclass(frozen=True, order=True)

@@ -1,4 +1,4 @@
-"""What a token leaves behind, in bytes: streams, which tokens each keeps, and how they lie in memory."""
+"""What a token leaves behind, in bytes: streams, and how they lie in memory."""
 
 import enum
 import math
@@ -6,142 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Protocol
+
+from variants.contract.checks import check_count
+from variants.contract.dtype import Dtype
+from variants.contract.keep import All, Keep
 
 ROW_ALIGNMENT = 16  # bytes: one 128-bit load
-
-
-class Dtype(enum.Enum):
-    """Element types a cache, a weight or an activation can have. ``value`` is the short name used in configs."""
-
-    F64 = "fp64"
-    F32 = "fp32"
-    F16 = "fp16"
-    BF16 = "bf16"
-    FP8_E4M3 = "fp8_e4m3"
-    INT8 = "int8"
-    INT4 = "int4"
-
-    @property
-    def bits(self) -> int:
-        """Bits of one element."""
-        return _BITS[self]
-
-    @property
-    def is_float(self) -> bool:
-        """Whether an element is a number by itself (an integer code needs a scale)."""
-        return self not in (Dtype.INT8, Dtype.INT4)
-
-    def bytes(self, elements: int) -> int:
-        """Whole bytes that ``elements`` take when packed: five int4 codes take three bytes."""
-        return -(-elements * self.bits // 8)
-
-    @staticmethod
-    def parse(name: object) -> "Dtype":
-        """The dtype called ``name`` (``bf16``, also ``bfloat16``); ValueError lists the known ones."""
-        text = _ALIASES.get(str(name), str(name))
-        try:
-            return Dtype(text)
-        except ValueError:
-            known = ", ".join(d.value for d in Dtype)
-            raise ValueError(f"dtype must be one of {known}; got {name!r}") from None
-
-
-_BITS = {
-    Dtype.F64: 64,
-    Dtype.F32: 32,
-    Dtype.F16: 16,
-    Dtype.BF16: 16,
-    Dtype.FP8_E4M3: 8,
-    Dtype.INT8: 8,
-    Dtype.INT4: 4,
-}
-_ALIASES = {
-    "float64": "fp64",
-    "float32": "fp32",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "fp8_e4m3",
-}
-
-
-class Keep(Protocol):
-    """Which tokens a stream keeps: how many entries are stored once ``tokens`` have been seen."""
-
-    def entries(self, tokens: int) -> int:
-        """Entries stored after ``tokens`` tokens."""
-        ...
-
-    @property
-    def rate(self) -> Fraction:
-        """Entries that one more token adds while nothing is dropped."""
-        ...
-
-
-@dataclass(frozen=True)
-class All:
-    """Every token keeps an entry."""
-
-    rate: Fraction = field(default=Fraction(1), init=False)
-
-    def entries(self, tokens: int) -> int:
-        """``tokens``."""
-        return tokens
-
-    def __str__(self) -> str:
-        return "every token"
-
-
-@dataclass(frozen=True)
-class Window:
-    """The last ``size`` tokens keep an entry; the current token counts (a chunk is charged as a window)."""
-
-    size: int
-    rate: Fraction = field(default=Fraction(1), init=False)
-
-    def __post_init__(self) -> None:
-        check_count("Window.size", self.size)
-
-    def entries(self, tokens: int) -> int:
-        """min(tokens, size)."""
-        return min(tokens, self.size)
-
-    def __str__(self) -> str:
-        return f"the last {self.size} tokens"
-
-
-@dataclass(frozen=True)
-class Every:
-    """One entry for every ``stride`` whole tokens, as compressed-entry models store them."""
-
-    stride: int
-
-    def __post_init__(self) -> None:
-        check_count("Every.stride", self.stride)
-
-    @property
-    def rate(self) -> Fraction:
-        """1 / stride."""
-        return Fraction(1, self.stride)
-
-    def entries(self, tokens: int) -> int:
-        """floor(tokens / stride)."""
-        return tokens // self.stride
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """``count`` entries whatever the length: recurrent state, convolution columns, image keys."""
-
-    count: int
-    rate: Fraction = field(default=Fraction(0), init=False)
-
-    def __post_init__(self) -> None:
-        check_count("Fixed.count", self.count)
-
-    def entries(self, tokens: int) -> int:
-        """``count``, from the first token on."""
-        return self.count if tokens else 0
 
 
 class Source(enum.Enum):
@@ -305,15 +175,3 @@ class CacheLayout:
 
 def _round_up(value: int, multiple: int) -> int:
     return math.ceil(value / multiple) * multiple
-
-
-def check_count(name: str, value: object) -> None:
-    """Raise ValueError naming ``name`` unless ``value`` is a whole number >= 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number >= 1; got {value!r}")
-
-
-def check_number(name: str, value: object) -> None:
-    """Raise ValueError naming ``name`` unless ``value`` is a finite number > 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a number > 0; got {value!r}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from variants.contract.layout import check_count, check_number
+from variants.contract.checks import check_count, check_number
 from variants.contract.rotary import Rotary, check_fields, parse_scaling
 
 LARGEST_GROUPING = 8  # kv heads that a grouped variant gives to a model which has no grouping of its own

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
-from variants.contract.layout import check_number
+from variants.contract.checks import check_number
 
 STYLES = ("none", "half", "interleaved")
 

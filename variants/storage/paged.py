@@ -6,7 +6,9 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from variants.contract.layout import CacheLayout, Keep, check_count
+from variants.contract.checks import check_count
+from variants.contract.keep import Keep
+from variants.contract.layout import CacheLayout
 from variants.noise import BLOCK
 from variants.protocols import Entries
 from variants.storage.cache import POISON, Cache

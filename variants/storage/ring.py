@@ -6,7 +6,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from variants.contract.layout import CacheLayout, Window, check_count
+from variants.contract.checks import check_count
+from variants.contract.keep import Window
+from variants.contract.layout import CacheLayout
 from variants.protocols import Entries
 from variants.storage.cache import Cache
 

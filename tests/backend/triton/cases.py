@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from itertools import product
 
 from variants.contract.codes import stored, uncoded
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span
-from variants.contract.layout import All, CacheLayout, Dtype, Keep, Stream, Window
+from variants.contract.keep import All, Keep, Window
+from variants.contract.layout import CacheLayout, Stream
 
 GROUPS = (1, 3, 5, 8, 12, 32, 128)
 LENGTHS = (1000, 0, 1, 65, 2, 64, 63)

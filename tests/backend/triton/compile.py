@@ -21,7 +21,8 @@ import torch
 from tests.backend.triton.cases import CONTIGUOUS, dense, latent, tied
 from variants.backend.triton_split_kv.reading import block, reading
 from variants.backend.triton_split_kv.tiles import FAMILIES, choose
-from variants.contract.layout import Dtype, Window
+from variants.contract.dtype import Dtype
+from variants.contract.keep import Window
 from variants.protocols import StoragePolicy
 from variants.storage.contiguous import Contiguous
 from variants.storage.paged import Paged

@@ -30,8 +30,10 @@ from tests.backend.triton.mutants import MUTANTS, Mutant
 from tests.builders import DTYPES, allocate, fill, normal, random_entries
 from variants.backend.eager import Eager
 from variants.backend.triton_split_kv import TritonSplitKV
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry
-from variants.contract.layout import CacheLayout, Dtype, Window
+from variants.contract.keep import Window
+from variants.contract.layout import CacheLayout
 from variants.protocols import KVCache, Request, StoragePolicy
 from variants.storage.contiguous import Contiguous
 from variants.storage.paged import Paged, PagedCache

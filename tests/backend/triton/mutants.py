@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 
 from tests.backend.triton.cases import CONTIGUOUS, RING, Case, dense, latent, tied
-from variants.contract.layout import Dtype, Window
+from variants.contract.dtype import Dtype
+from variants.contract.keep import Window
 
 _F16, _BF16 = Dtype.F16, Dtype.BF16
 DENSE = Case("dense", dense(3, 64, 64), _F16, 16, 3, (130, 0, 1, 2), 64)

@@ -10,7 +10,7 @@ from experiments.benching.points import BenchPoint, Result
 from experiments.benching.race import Latency
 from experiments.benching.sizes import SMOKE
 from tests.experiments.builders import bench, ceilings, device
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 
 MET, MISSED = Result("a", "roofline_fraction", 0.9, 0.8), Result("a", "nonlinearity", 0.2, 0.15)
 

@@ -8,8 +8,8 @@ import torch
 from experiments.benching.caches import check, filled, oracle, plan, query, relative_error, replicas
 from experiments.benching.paths import token_major, torch_paths
 from experiments.benching.sizes import SMOKE, VARIANTS
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import Span
-from variants.contract.layout import Dtype
 from variants.decode import Refused
 from variants.storage.contiguous import Contiguous
 from variants.storage.paged import Paged

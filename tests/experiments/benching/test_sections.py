@@ -13,7 +13,7 @@ from experiments.benching.race import Latency
 from experiments.benching.sizes import SMOKE, Sizes
 from experiments.measuring import bench as measuring_bench
 from tests.experiments.builders import Scripted, bench, ceilings
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.storage.paged import Paged
 
 ATTEND = BenchPoint("attend", "gqa8", Dtype.BF16, 16 * 1024)

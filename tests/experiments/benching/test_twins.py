@@ -10,7 +10,7 @@ from experiments.benching.sizes import SMOKE, VARIANTS
 from experiments.benching.twins import CACHES, make_twin
 from tests.builders import normal
 from variants.backend.eager import Eager
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.decode import plan_step
 from variants.storage.contiguous import Contiguous
 from variants.view import TORCH_DTYPES

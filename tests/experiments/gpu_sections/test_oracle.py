@@ -9,7 +9,7 @@ from experiments.gpu_sections.oracle import Case, cases, checked, checks, errors
 from experiments.gpu_sections.rig import Scale
 from tests.experiments.builders import Faulty
 from tests.experiments.gpu_sections.rigs import TINY, rig
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.storage.contiguous import Contiguous
 
 ONE = Case("gqa8", 16, Dtype.BF16, "paged 16", 3)

@@ -9,7 +9,7 @@ from experiments.measuring.bench import Bench, Benches
 from experiments.measuring.ceilings import Ceilings, Sweep, measure_ceilings, measure_matmul
 from experiments.measuring.timing import WallTimer, make_timer
 from tests.experiments.builders import Scripted, as_float, device, series, sweep_of
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 
 ROW = 4 * 4096
 

@@ -12,7 +12,7 @@ import torch
 from experiments.measuring import device as module
 from experiments.measuring.device import Device, find_device
 from tests.experiments.builders import device
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 
 
 def the_cpu() -> Device:

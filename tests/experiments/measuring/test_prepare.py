@@ -21,7 +21,7 @@ from experiments.measuring.prepare import (
 )
 from experiments.measuring.series import Series
 from tests.experiments.builders import Faulty, device, series
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 
 EPS = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, torch.float64: 2.0**-52}
 FORMS = ("absorbed", "materialized", "expanded")

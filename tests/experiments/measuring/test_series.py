@@ -17,7 +17,7 @@ from variants.attention.latent.spec import LatentSpec
 from variants.backend.sdpa import Sdpa
 from variants.contract import plugin
 from variants.contract.cost import Point
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.storage.contiguous import Contiguous
 
 KINDS = ", ".join(plugin.kinds("attention"))

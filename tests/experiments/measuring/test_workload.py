@@ -8,7 +8,7 @@ import pytest
 from experiments.measuring.workload import Workload
 from tests.builders import config
 from tests.experiments.builders import WORKLOAD
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 
 
 def parse(**changes: Any) -> Workload:

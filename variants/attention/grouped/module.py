@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from variants.attention.grouped.spec import GroupedSpec
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 from variants.protocols import Entries, Spec
 from variants.rope import Rope
 from variants.view import DTYPES, CacheView

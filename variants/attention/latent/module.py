@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from variants.attention.latent.spec import LatentSpec
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import Span
-from variants.contract.layout import Dtype
 from variants.protocols import Entries, Spec
 from variants.rope import Rope
 from variants.view import DTYPES, CacheView

@@ -3,10 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from variants.contract.checks import check_count
 from variants.contract.codes import stored, uncoded
 from variants.contract.cost import Matmul
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span, check_heads, check_tp, heads_per_rank
-from variants.contract.layout import CacheLayout, Dtype, Sharding, Stream, check_count
+from variants.contract.layout import CacheLayout, Sharding, Stream
 from variants.contract.model import ModelShape
 from variants.contract.rotary import Rotary
 

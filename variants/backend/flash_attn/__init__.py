@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from variants.backend.flash_attn.versions import VERSIONS, compute_major, installed, takes, takes_apart
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, one_run
-from variants.contract.layout import All, CacheLayout, Dtype, Window
+from variants.contract.keep import All, Window
+from variants.contract.layout import CacheLayout
 from variants.protocols import Plan, Request
 from variants.view import CacheView
 

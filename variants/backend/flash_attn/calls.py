@@ -10,7 +10,7 @@ from torch import Tensor
 
 from variants.backend.flash_attn.versions import VERSIONS, compute_major, takes_apart
 from variants.contract.geometry import AttentionGeometry, Span
-from variants.contract.layout import Window
+from variants.contract.keep import Window
 from variants.protocols import Attended, Plan
 from variants.view import CacheView
 

@@ -8,8 +8,10 @@ csrc/batch_decode.cu. Several new tokens per step of grouped attention need 0.6.
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, one_run
-from variants.contract.layout import All, CacheLayout, Dtype, Window
+from variants.contract.keep import All, Window
+from variants.contract.layout import CacheLayout
 from variants.protocols import Plan, Request
 from variants.view import CacheView
 

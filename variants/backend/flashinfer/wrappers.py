@@ -9,7 +9,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from variants.contract.geometry import AttentionGeometry
-from variants.contract.layout import Window
+from variants.contract.keep import Window
 from variants.protocols import Attended, Plan
 from variants.view import CacheView
 

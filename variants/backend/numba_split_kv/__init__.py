@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from variants.contract.codes import CODES
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry
-from variants.contract.layout import All, Dtype, Window
+from variants.contract.keep import All, Window
 from variants.protocols import Plan, Request
 from variants.view import CacheView
 

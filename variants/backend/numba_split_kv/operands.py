@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span
-from variants.contract.layout import Dtype, Window
+from variants.contract.keep import Window
 from variants.view import CacheView
 
 Array = NDArray[Any]

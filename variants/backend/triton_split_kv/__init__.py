@@ -18,8 +18,11 @@ from variants.backend.triton_split_kv.codes import QUERIES, readable
 from variants.backend.triton_split_kv.decode import Decode, ForCodes
 from variants.backend.triton_split_kv.reading import Reading, reading
 from variants.backend.triton_split_kv.tiles import LARGEST, Tile, ceil_div, choose, family, tokens_per_split
+from variants.contract.checks import check_count
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry
-from variants.contract.layout import All, CacheLayout, Dtype, Window, check_count
+from variants.contract.keep import All, Window
+from variants.contract.layout import CacheLayout
 from variants.protocols import Plan, Request
 from variants.view import DTYPES, TORCH_DTYPES, CacheView
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from variants.backend.triton_split_kv.reading import block
 from variants.contract.codes import CODES
+from variants.contract.dtype import Dtype
 from variants.contract.geometry import Span
-from variants.contract.layout import CacheLayout, Dtype, Stream
+from variants.contract.layout import CacheLayout, Stream
 
 QUERIES = (Dtype.BF16, Dtype.F32)  # in which every code is exact, and a weight times a scale cannot vanish as in fp16
 SCALED = 128  # columns of a scale, where a row has several: a tile of its own for each

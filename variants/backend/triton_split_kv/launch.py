@@ -14,7 +14,7 @@ from variants.backend.triton_split_kv.merge import merge
 from variants.backend.triton_split_kv.reading import Reading, block
 from variants.backend.triton_split_kv.tiles import Tile, ceil_div, merged_rows
 from variants.contract.geometry import AttentionGeometry, Span
-from variants.contract.layout import Window
+from variants.contract.keep import Window
 from variants.view import CacheView
 
 MERGED_COLUMNS = 128  # of one program: a wide output is spread over several

@@ -8,7 +8,7 @@ those the choice follows published kernels, not measurements of ours.
 import math
 from dataclasses import dataclass, replace
 
-from variants.contract.layout import Dtype
+from variants.contract.dtype import Dtype
 
 ROWS = (16, 32, 64)  # of one program: 16 are one matrix instruction, 64 one of a Hopper warp group
 LARGEST = 512  # columns: what the registers of one program hold of the output
