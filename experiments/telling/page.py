@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas as pd
 
 from experiments.record import STATUSES
 from experiments.telling.best import best_table
@@ -19,7 +20,7 @@ from experiments.telling.rule import Rule
 from experiments.telling.setting import Setting
 from experiments.telling.support import Support, support_table
 from experiments.telling.tables import Table, coverage, environment, gaps, not_run, points
-from experiments.telling.words import NOTHING, count, tokens
+from experiments.telling.words import NOTHING, count, percent, tokens
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def _context(facts: Facts) -> dict[str, Any]:
         "models": distinct(plain(rows["model"])),
         "devices": distinct(plain(rows["device"])) or ["an unnamed device"],
         "variants": sorted(distinct(plain(rows["label"])), key=family_order),
-        "options": Table(_OPTIONS, _options(facts)),
+        "options": _options(facts),
         "rule": asdict(facts.rule),
         "several": any(page.several for page in facts.pages),
         "quality": QUALITY,
@@ -115,17 +116,25 @@ def _page(facts: Facts, n: int, page: Setting) -> dict[str, Any]:
     }
 
 
-def _options(facts: Facts) -> tuple[tuple[str, ...], ...]:
+def _options(facts: Facts) -> Table:
     """What each variant is, as far as the rows say; several values of a column are all named."""
     rows = facts.tidy.table
+    coded = bool(rows["kv_error"].notna().any())
     lines = []
     for label in sorted(distinct(plain(rows["label"])), key=family_order):
         mine = rows[rows["label"] == label]
         said = {c: _span(distinct(plain(mine[c]))) for c in _OPTION_COLUMNS}
         kind = " ".join(said[c] for c in ("kind", "form") if said[c] != NOTHING) or NOTHING
         heads = f"{said['num_q_heads']}:{said['num_kv_heads']}"
-        lines.append((label, kind, heads, f"{said['d_qk']}/{said['d_v']}", said["bytes_per_token"]))
-    return tuple(lines)
+        error = (_coding_errors(mine),) if coded else ()
+        lines.append((label, kind, heads, f"{said['d_qk']}/{said['d_v']}", said["bytes_per_token"], *error))
+    return Table((*_OPTIONS, *(("attended values off by codes",) if coded else ())), tuple(lines))
+
+
+def _coding_errors(rows: pd.DataFrame) -> str:
+    """The largest relative error that each cache dtype of codes causes, against a cache of the weights' dtype."""
+    worst = rows.dropna(subset=["kv_error"]).groupby("kv_dtype")["kv_error"].max()
+    return ", ".join(f"{dtype}: {percent(error)}" for dtype, error in worst.items()) or NOTHING
 
 
 _OPTIONS = ("variant", "module and form", "heads q:kv", "d_qk/d_v", "cache B/token/layer")

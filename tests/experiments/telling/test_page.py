@@ -212,3 +212,12 @@ def test_the_summary_has_a_line_per_variant_and_the_verdict() -> None:
     assert cells["mha"] == ["16,384", "90.00", "20.00", "80", "%", "200.0", "20.00", "80", "%"]
     assert cells["gqa"] == ["4,096", "oom", "100.0", "20.00", "80", "%"]
     assert "verdict: choose gqa" in lines
+
+
+def test_what_codes_cost_in_accuracy_stands_beside_the_bytes_they_save() -> None:
+    coded = [row("mha", kv_dtype="int8", kv_error=e) for e in (0.004, 0.0061)]
+    page = _page(row("mha"), *coded, row("mla", kv_dtype="fp8_e4m3", kv_error=0.039), row("gqa"))
+    lines = [line for line in _section(page, "Considered Options").splitlines() if line.startswith("| ")]
+    assert lines[0].endswith("| attended values off by codes |")
+    assert [line.split("|")[-2].strip() for line in lines[2:]] == ["int8: 0.6 %", "n/a", "fp8_e4m3: 3.9 %"]
+    assert "off by codes" not in _page(row("mha"), row("gqa"))
