@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from variants.backend.numba_split_kv.kernel import FAST
-from variants.backend.numba_split_kv.operands import HEAD, PAGE, SLOT, Array
+from variants.backend.numba_split_kv.operands import HEAD, PAGE, SLOT, WIDTH, Array
 from variants.backend.numba_split_kv.softmax import exponentials, largest
 
 LOWEST = np.float32(np.finfo(np.float32).min)
@@ -25,8 +25,11 @@ def bounds(length: int, start: int, window: int, queries: int, split: int, chunk
 def locate(
     place: Array, table: Array, b: int, slots: int, g: int, first: int, tokens: int, at: Array, begin: int
 ) -> bool:
-    """at[begin + t]: where the row of token ``first`` + t begins. True if they follow one another without a gap."""
-    t, run = 0, tokens
+    """at[begin + t]: where the row of token ``first`` + t begins. True if they follow one another without a gap.
+
+    Nothing is written where there is no such operand.
+    """
+    t, run = 0 if place[WIDTH] else tokens, tokens
     while t < tokens:
         slot = (first + t) % slots
         page = np.int64(table[b, min((first + t) // slots, table.shape[1] - 1)])

@@ -8,10 +8,12 @@ from variants.backend.numba_split_kv.block import MAXIMUM, TOTAL, bounds, locate
 from variants.backend.numba_split_kv.codes import decode, source
 from variants.backend.numba_split_kv.kernel import FAST, kernel
 from variants.backend.numba_split_kv.operands import WIDTH, Array
-from variants.backend.numba_split_kv.tiles import fetch, few, score, weigh
+from variants.backend.numba_split_kv.score import score
+from variants.backend.numba_split_kv.vectors import LINE, few
+from variants.backend.numba_split_kv.weigh import weigh
 
 BLOCK = 64  # tokens: their keys and values stay in the second-level cache, their scores in the first
-PIECE = 16  # tokens that are multiplied between two fetches
+PIECE = 16  # tokens whose keys meet all query rows while they are in the first-level cache
 PARTS = 5  # of a block that have places: key, tail, value, and the scales of key and value
 KEY, TAIL, VALUE, KEY_SCALE, VALUE_SCALE = (part * BLOCK for part in range(PARTS))
 
@@ -83,16 +85,17 @@ def score_block(
 ) -> None:  # fmt: skip
     """scores [M, tokens] += columns of q [M, K] . rows of memory, a few rows of q and a piece of the block at a time.
 
-    Before each, its share of the ``later`` tokens that come next is fetched, so that memory is busy throughout.
+    Meanwhile the ``later`` tokens that come next are fetched, every few rows of q some columns of them.
     """
     for start in range(0, tokens, PIECE):
-        done = 0
+        done, stop = 0, min(start + PIECE, tokens)
         while done < rows:
             count = few(rows - done)
-            begin, end = share(start * rows + done * PIECE, count * PIECE, BLOCK * rows, later)
-            fetch(cache, at, ahead + begin, ahead + end, width)
-            stop = min(start + PIECE, tokens)
-            score(q, q_row + done, count, column, memory, at, first, start, stop, width, scores, row + done)
+            begin, end = columns(cache, width, done, count, rows) if later > 0 else (0, 0)
+            score(
+                q, q_row + done, count, column, memory, at, first, start, stop, width, scores, row + done, cache, ahead,
+                begin, end,
+            )  # fmt: skip
             done += count
 
 
@@ -103,14 +106,23 @@ def weigh_block(
 ) -> None:  # fmt: skip
     """sums [M, V] += weights [M, tokens] . rows of memory; fetches as ``score_block`` does."""
     for start in range(0, tokens, PIECE):
-        done = 0
+        done, stop = 0, min(start + PIECE, tokens)
         while done < rows:
             count = few(rows - done)
-            begin, end = share(start * rows + done * PIECE, count * PIECE, BLOCK * rows, later)
-            fetch(cache, at, ahead + begin, ahead + end, width)
-            stop = min(start + PIECE, tokens)
-            weigh(weights, row + done, count, memory, at, first, start, stop, width, sums, out + done)
+            begin, end = columns(cache, width, done, count, rows) if later > 0 else (0, 0)
+            weigh(
+                weights, row + done, count, memory, at, first, start, stop, width, sums, out + done, cache, ahead,
+                begin, end,
+            )  # fmt: skip
             done += count
+
+
+@njit(inline="always")
+def columns(cache: Array, width: int, done: int, count: int, rows: int) -> tuple[int, int]:
+    """Of a row's columns those to fetch with ``count`` of the query rows, in whole lines: evenly, not to hold it up."""
+    line = LINE // cache.itemsize
+    lines = -(-width // line)
+    return lines * done // rows * line, lines * (done + count) // rows * line
 
 
 @njit(inline="always")

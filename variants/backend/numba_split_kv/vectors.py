@@ -10,6 +10,7 @@ from typing import Any
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
+from numba import njit
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -18,6 +19,7 @@ BITS, INDEX, FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 VECTOR = ir.VectorType(FLOAT, LANES)
 LINE = 64  # bytes of a cache line
 FMA = {VECTOR: f"llvm.fma.v{LANES}f32", FLOAT: "llvm.fma.f32"}
+FEW = (4, 2, 1)  # rows that a tile may have
 # A function of kernels that writes its own instructions; callers give all arguments but the first, numba's context.
 instruction: Callable[[Callable[..., Any]], Any] = intrinsic
 Builder = Any  # llvmlite has no types of its own
@@ -27,6 +29,16 @@ Value = Any
 def number(value: int) -> Value:
     """An index."""
     return ir.Constant(INDEX, value)
+
+
+def smaller(builder: Builder, a: Value, b: Value) -> Value:
+    """The smaller of two indices."""
+    return builder.select(builder.icmp_signed("<", a, b), a, b)
+
+
+def larger(builder: Builder, a: Value, b: Value) -> Value:
+    """The larger of two indices."""
+    return builder.select(builder.icmp_signed(">", a, b), a, b)
 
 
 def every(value: float) -> Value:
@@ -51,6 +63,17 @@ def row_of(context: Any, builder: Builder, array_type: Any, array: Value, row: V
     made = context.make_array(array_type)(context, builder, value=array)
     columns = cgutils.unpack_tuple(builder, made.shape, 2)[1]
     return builder.gep(made.data, [builder.mul(row, columns)])
+
+
+def rows_of(context: Any, builder: Builder, array_type: Any, array: Value, first: Value, count: int) -> list[Value]:
+    """Pointers to some rows of a C-contiguous array."""
+    return [row_of(context, builder, array_type, array, builder.add(first, number(r))) for r in range(count)]
+
+
+@njit(inline="always")
+def few(left: int) -> int:
+    """Rows of the next tile when so many are left."""
+    return 4 if left >= 4 else 2 if left >= 2 else 1
 
 
 def load(builder: Builder, pointer: Value, index: Value) -> Value:
@@ -130,25 +153,28 @@ class Sums:
         return [self.builder.load(place) for place in self.places]
 
 
-def totals(builder: Builder, vectors: Sequence[Value]) -> Value:
-    """The sum over the lanes of each of 1, 2, 4 ... LANES vectors, in lanes 0, 1, 2 ... of one vector.
+def totals(builder: Builder, vectors: Sequence[Value]) -> tuple[Value, int]:
+    """The sum over the lanes of each of n = 1, 2 ... LANES vectors, in every LANES / n-th lane of one; and that step.
 
-    Two vectors at a time: the first halves of what each still has to add, plus the second halves. That takes a third of
-    the instructions of adding up one vector after the other.
+    Two vectors at a time, one half of each folded onto its other half. That takes a third of the instructions of adding
+    up one vector after the other.
     """
-    held, parts = list(vectors), 1  # each vector holds ``parts`` sums, of LANES / parts terms each
-    while len(held) > 1:
-        held = [_fold(builder, a, b, parts) for a, b in zip(held[::2], held[1::2], strict=True)]
-        parts *= 2
-    while parts < LANES:
-        held = [_fold(builder, held[0], held[0], parts)]
-        parts *= 2
-    return held[0]
+    bits = len(vectors).bit_length() - 1
+    held = [vectors[int(f"{i:0{bits}b}"[::-1], 2) if bits else 0] for i in range(len(vectors))]  # bits reversed
+    terms = LANES
+    while terms > 1:
+        pairs = zip(held[::2], held[1::2], strict=True) if len(held) > 1 else [(held[0], held[0])]
+        held, terms = [_fold(builder, a, b, terms) for a, b in pairs], terms // 2
+    return held[0], LANES // len(vectors)
 
 
-def _fold(builder: Builder, a: Value, b: Value, parts: int) -> Value:
-    terms = LANES // parts
-    starts = [vector * LANES + part * terms for vector in (0, 1) for part in range(parts)]
-    halves = [[s + h + i for s in starts for i in range(terms // 2)] for h in (0, terms // 2)]
-    low, high = (pick(builder, a, b, lanes) for lanes in halves)
-    return builder.fadd(low, high)
+def _fold(builder: Builder, a: Value, b: Value, terms: int) -> Value:
+    """Of every ``terms`` lanes the first half gets a's sums of a half, the second half b's.
+
+    The lanes of one addend stay in place, a blend: only one port of a core moves lanes.
+    """
+    half = terms // 2
+    first = [lane % terms < half for lane in range(LANES)]
+    stay = [lane if low else LANES + lane for lane, low in enumerate(first)]
+    move = [lane + half if low else LANES + lane - half for lane, low in enumerate(first)]
+    return builder.fadd(pick(builder, a, b, stay), pick(builder, a, b, move))

@@ -9,6 +9,7 @@ from numba import njit, prange
 from numba.np.ufunc.parallel import get_thread_id
 
 from variants.backend.numba_split_kv.block import MAXIMUM, TOTAL, bounds, locate, soften
+from variants.backend.numba_split_kv.coming import fetch
 from variants.backend.numba_split_kv.kernel import kernel
 from variants.backend.numba_split_kv.matrix import (
     EDGE,
@@ -23,7 +24,6 @@ from variants.backend.numba_split_kv.matrix import (
 )
 from variants.backend.numba_split_kv.operands import SLOT, WIDTH, Array
 from variants.backend.numba_split_kv.stream import share
-from variants.backend.numba_split_kv.tiles import fetch
 
 BLOCK = 128  # tokens: enough products per sum that is loaded and stored
 
