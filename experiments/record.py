@@ -211,14 +211,19 @@ def load(folder: Path) -> Loaded:
     paths = sorted(folder.rglob(RECORDS))
     if not paths:
         raise FileNotFoundError(f"no {RECORDS} below {folder}")
+    parts = [read(path) for path in paths]
+    return Loaded(tuple(row for part in parts for row in part.rows), tuple(w for part in parts for w in part.warnings))
+
+
+def read(path: Path) -> Loaded:
+    """Read one file of records, in file order; unreadable lines are skipped with a warning."""
     rows: list[Measurement] = []
     warnings: list[str] = []
-    for path in paths:
-        for number, outcome in _lines(path):
-            if isinstance(outcome, Measurement):
-                rows.append(outcome)
-            else:
-                warnings.append(f"{path}:{number}: skipped a line: {outcome}")
+    for number, outcome in _lines(path):
+        if isinstance(outcome, Measurement):
+            rows.append(outcome)
+        else:
+            warnings.append(f"{path}:{number}: skipped a line: {outcome}")
     return Loaded(tuple(rows), tuple(warnings))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.door import Composed, open_door
+from experiments.terminal import say
 
 if TYPE_CHECKING:
     from experiments.telling.tell import Told
@@ -41,7 +42,7 @@ def _report(values: Mapping[str, Any], command: str) -> None:
 
     runs = Path(str(values["runs"]))
     out = Path(str(values["out"])) if values["out"] else Path("results", "reports", runs.resolve().name)
-    _say(_closing(tell(runs, out, Rule.parse(values["report"]), command)))
+    say(_closing(tell(runs, out, Rule.parse(values["report"]), command)))
 
 
 def _as_typed(argument: str) -> str:
@@ -53,12 +54,6 @@ def _closing(told: "Told") -> str:
     warnings = [f"warning: {w}" for w in told.warnings]
     figures = [f"figure: {path} (and .svg)" for path in told.figures]
     return "\n".join([told.summary, "", *warnings, f"report: {told.page}", *figures])
-
-
-def _say(text: str) -> None:
-    """Print whatever the terminal can show: a device's name must not end a report in an encoding error."""
-    encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, errors="replace").decode(encoding))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,14 @@ ROOT = Path(__file__).parent.parent
 SITE = Path(sysconfig.get_path("purelib"))
 PINNED = re.compile(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*(; sys_platform == \"[a-z0-9]+\")?")
 TORCH_FREE = ("variants.contract", "experiments.record", "experiments.telling", "experiments.planning")
-DOORS = ("experiments.run", "experiments.report", "experiments.bench", "experiments.gpu")
+DOORS = (
+    "experiments.run",
+    "experiments.report",
+    "experiments.bench",
+    "experiments.gpu",
+    "experiments.compare",
+    "experiments.doctor",
+)
 
 # Run in a fresh interpreter: blocks some packages, then imports a module and everything below it.
 IMPORT_ALL = """

@@ -122,14 +122,14 @@ def _dtype(hint: Any) -> Any:
 
 
 def _newest(table: pd.DataFrame) -> pd.DataFrame:
-    when = pd.Series([_seconds(text) for text in plain(table["started_at"])], index=table.index, dtype="float64")
+    when = pd.Series([seconds(text) for text in plain(table["started_at"])], index=table.index, dtype="float64")
     order = when.sort_values(kind="stable").index  # stable: of equal times the last read stays last
     by_age = table.loc[order]
     last = ~identity(by_age, IDENTITY).duplicated(keep="last")
     return by_age[last].sort_index().reset_index(drop=True)
 
 
-def _seconds(text: str | None) -> float:
+def seconds(text: str | None) -> float:
     """Seconds since the epoch; a row that does not say when it started counts as the oldest."""
     try:
         moment = datetime.fromisoformat(text or "")
