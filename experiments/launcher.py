@@ -10,6 +10,7 @@ from experiments.measuring.bench import Benches
 from experiments.measuring.measure import interrupted, measure, points
 from experiments.measuring.row import unbuildable_row
 from experiments.measuring.series import Labels, Series, parse_labels, parse_series
+from experiments.predicted import predictable, predicted
 from experiments.progress import Progress
 from experiments.record import CLEAN, Measurement
 from experiments.runfolder import locked, run_folder, store
@@ -69,7 +70,7 @@ class _Run:
         progress.series(job.name)
         done = 0
         try:
-            for measured in measure(job, self.benches):
+            for measured in predicted(job) if job.origin == "predicted" else measure(job, self.benches):
                 store(self.folder, measured.rows, measured.samples)
                 self._count(measured.rows, progress)
                 done += 1
@@ -98,6 +99,6 @@ def _common_folder(configs: Sequence[Composed]) -> Path:
 def _build(config: Composed, command: str) -> Series | Unbuildable:
     labels = parse_labels(config.values, config.choices, command)
     try:
-        return parse_series(config.values, labels)
+        return predictable(parse_series(config.values, labels))
     except ValueError as error:
         return Unbuildable(labels, config, str(error))

@@ -28,14 +28,10 @@ TIMED = ("ok", "quarantined")  # only these carry what a clock gave
 SCOPES = ("attend", "step", "prefill", "recompute")
 RECORDS = "records.jsonl"
 ALSO = "; also "  # between the reasons of one refusal, each of which may hold a "; " of its own
+_SAMPLED = ("latency_us_p10", "latency_us_p90", "latency_us_ci_low", "latency_us_ci_high", "samples", "rounds")
 _CLOCKED = (
     "latency_us_p50",
-    "latency_us_p10",
-    "latency_us_p90",
-    "latency_us_ci_low",
-    "latency_us_ci_high",
-    "samples",
-    "rounds",
+    *_SAMPLED,
     "first_call_us",
     "bandwidth_gbps",
     "tflops",
@@ -50,6 +46,7 @@ class Measurement:
     ``context`` counts cached tokens attended, the new ones included. ``cache_bytes`` is logical (layout),
     ``allocated_bytes`` the slabs (padding included, tables apart), ``io_bytes`` what the scope must move at least.
     ``kv_error`` is the relative error of attended values that a cache of codes causes, against one of ``dtype``.
+    A ``predicted`` row has a latency but no samples and so no spread.
     Raises ValueError if the status does not allow the fields that are set.
     """
 
@@ -133,6 +130,9 @@ class Measurement:
             raise ValueError(f"status {self.status} must carry latency_us_p50")
         if self.status not in TIMED and clocked:
             raise ValueError(f"status {self.status} cannot carry {', '.join(clocked)}")
+        spread = [name for name in _SAMPLED if getattr(self, name) is not None]
+        if self.origin == "predicted" and spread:
+            raise ValueError(f"a predicted row has one computed latency; it cannot carry {', '.join(spread)}")
         if (self.status == "ok") != (self.reason is None) or self.reason == "":
             raise ValueError(f"status {self.status} {'has no' if self.status == 'ok' else 'needs a'} reason")
         if self.latency_us_p50 is not None and self.latency_us_p50 <= 0:

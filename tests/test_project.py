@@ -20,6 +20,7 @@ TORCH_FREE = ("variants.contract", "experiments.record", "experiments.telling", 
 DOORS = (
     "experiments.run",
     "experiments.report",
+    "experiments.predict",
     "experiments.bench",
     "experiments.gpu",
     "experiments.compare",

@@ -59,12 +59,24 @@ class Device:
 
 
 def find_device(kind: str) -> Device | None:
-    """The device called ``auto``, ``cpu`` or ``cuda``; None if this machine has no such device."""
+    """The device called ``auto``, ``cpu``, ``cuda`` or as a GPU's model is (``h200``, ``a100_sxm``).
+
+    None if this machine has no such device.
+    """
     if kind == "auto":
         kind = "cuda" if torch.cuda.is_available() else "cpu"
     if kind == "cpu":
         return _cpu()
-    return _cuda() if kind == "cuda" and torch.cuda.is_available() else None
+    if not torch.cuda.is_available():
+        return None
+    device = _cuda()
+    return device if kind == "cuda" or _is_model(kind, device.name) else None
+
+
+def _is_model(kind: str, name: str) -> bool:
+    """Whether a driver's name (``NVIDIA H100 80GB HBM3``) is that of ``h100_sxm``; cards for PCIe are slower ones."""
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    return kind.split("_")[0] in words and not {"pcie", "nvl"} & set(words)
 
 
 def _cpu() -> Device:

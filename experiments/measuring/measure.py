@@ -87,7 +87,8 @@ def _measure_point(where: Where, benches: Benches) -> Measured:
 def _obstacle(where: Where) -> tuple[str, str] | None:
     """Status and reason of a point that must not even be tried."""
     if where.device is None:
-        return "refused", f"this machine has no {where.series.device} device"
+        hint = "; study=predict tells what it would take" if where.series.profile else ""
+        return "refused", f"this machine has no {where.series.device} device{hint}"
     layout = where.series.spec.layout(where.series.workload.kv_dtype)
     reasons = [
         *where.series.policy.refuses(layout, where.point.queries),

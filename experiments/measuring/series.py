@@ -16,7 +16,8 @@ from variants.contract.plugin import find
 from variants.protocols import Backend, Spec, StoragePolicy
 
 TIMERS = ("auto", "wall", "events", "graph")
-DEVICES = ("auto", "cpu", "cuda")
+DEVICES = ("auto", "cpu", "cuda")  # others are known by a profile: conf/device
+ORIGINS = ("measured", "predicted")
 GROUPS = ("attention", "storage", "backend", "model", "workload", "timer", "device")
 
 
@@ -65,6 +66,7 @@ class Series:
     """Everything that is fixed while contexts and batches vary. ``spec`` is one rank's.
 
     ``tp_mode``: whether the ranks' caches add up to the whole one (``sharded``) or hold entries several times.
+    ``profile``: the device's figures as its yaml has them, for rows of origin ``predicted``.
     """
 
     labels: Labels
@@ -76,6 +78,8 @@ class Series:
     workload: Workload
     timer: TimerChoice
     device: str
+    origin: str = "measured"
+    profile: Mapping[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -105,6 +109,7 @@ class Series:
             "queries": workload.queries,
             "seed": workload.seed,
             "timer": asdict(self.timer),
+            **({"profile": self.profile} if self.origin == "predicted" else {}),
         }
 
 
@@ -147,6 +152,8 @@ def parse_series(raw: Mapping[str, Any], labels: Labels) -> Series:
         workload=workload,
         timer=_make("timer", TimerChoice, raw["timer"]),
         device=_device(raw["device"]),
+        origin=_origin(raw.get("origin", "measured")),
+        profile=raw["device"].get("profile"),
     )
 
 
@@ -171,6 +178,13 @@ def _make(group: str, constructor: Callable[..., Any], options: Mapping[str, Any
 
 
 def _device(raw: Mapping[str, Any]) -> str:
-    if set(raw) != {"kind"} or raw["kind"] not in DEVICES:
+    profiled = isinstance(raw.get("profile"), Mapping)
+    if set(raw) != {"kind", *(["profile"] if profiled else [])} or not (profiled or raw["kind"] in DEVICES):
         raise ValueError(f"device.kind must be one of {', '.join(DEVICES)}; got {dict(raw)}")
     return str(raw["kind"])
+
+
+def _origin(value: object) -> str:
+    if value not in ORIGINS:
+        raise ValueError(f"origin must be one of {', '.join(ORIGINS)}; got {value!r}")
+    return str(value)

@@ -156,8 +156,12 @@ def _counts(tidy: Tidy) -> str:
 
 
 def _method(facts: Facts) -> dict[str, Any]:
-    rows = facts.tidy.table
+    """How rows came about; what concerns samples is said of measured rows alone."""
+    table = facts.tidy.table
+    rows = table[table["origin"] == "measured"]
     return {
+        "predicted": len(rows) < len(table),
+        "measured": len(rows) > 0,
         "samples": _span(distinct(plain(rows["samples"]))),
         "rounds": _span(distinct(plain(rows["rounds"]))),
         "temperatures": distinct(plain(rows["temperature"])),

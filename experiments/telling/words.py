@@ -76,7 +76,9 @@ def size(new: str, new_bytes: float, baseline: str, baseline_bytes: float) -> st
 
 
 def latency(row: Mapping[str, Any], unit: str = "") -> str:
-    """``812.4 us [805.1, 820.9] n=30``: median, interval and number of samples of a record."""
+    """``812.4 us [805.1, 820.9] n=30``: median, interval and number of samples; ``812.4 us, predicted`` has neither."""
+    if row["origin"] == "predicted":
+        return f"{number(row['latency_us_p50'])}{unit}, predicted"
     low, high, samples = row["latency_us_ci_low"], row["latency_us_ci_high"], row["samples"]
     interval = f"[{number(low)}, {number(high)}]" if low is not None and high is not None else "[no CI]"
     return f"{number(row['latency_us_p50'])}{unit} {interval} n={samples if samples is not None else NOTHING}"

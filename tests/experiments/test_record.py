@@ -90,6 +90,13 @@ def test_only_a_timed_status_carries_a_latency(status: str) -> None:
         row(status=status, latency_us_p50=None if timed else 1.0)
 
 
+@pytest.mark.parametrize("column", ["samples", "rounds", "latency_us_ci_low", "latency_us_p90"])
+def test_a_predicted_row_has_a_latency_but_no_samples(column: str) -> None:
+    assert row(origin="predicted").latency_us_p50 is not None
+    with pytest.raises(ValueError, match=f"a predicted row has one computed latency; it cannot carry {column}"):
+        row(origin="predicted", **{column: 3})
+
+
 @pytest.mark.parametrize("column", CLOCKED)
 def test_a_row_that_was_not_timed_carries_nothing_of_a_clock(column: str) -> None:
     value = 3 if column in ("samples", "rounds") else 3.0

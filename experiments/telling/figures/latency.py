@@ -14,8 +14,9 @@ HEADING = "Decode latency over context"
 
 
 def draw(setting: Setting, styles: dict[str, Style], folder: Path, stem: str) -> Drawn:
-    """Save the figure; us per layer and decode step, p50 with its confidence interval."""
-    panels = over_context(HEADING, setting, styles, "latency_us_p50", "latency per layer (µs, p50)")
+    """Save the figure; us per layer and decode step, p50 with its confidence interval where one was measured."""
+    how = "predicted" if setting.predicted else "p50"
+    panels = over_context(HEADING, setting, styles, "latency_us_p50", f"latency per layer (µs, {how})")
     save(panels.figure, folder, stem)
     ends = "; ".join(f"{scope}: {_ends(found)}" for scope, found in zip(SCOPES, panels.curves, strict=True))
     return Drawn(stem, HEADING, f"{HEADING}, log-log, {setting.title}. Last points: {ends}.", panels.remarks)

@@ -104,7 +104,9 @@ def _remarks(
     shown: Sequence[dict[str, Any]],
     roofs: Sequence[tuple[float, float]],
 ) -> list[str]:
-    said = [f"Roof as measured: {_roof(r)}." for r in roofs] or ["No ceilings recorded, so there is no roof."]
+    said = [f"Roof {'of the profile' if setting.predicted else 'as measured'}: {_roof(r)}." for r in roofs] or [
+        "No ceilings recorded, so there is no roof."
+    ]
     if len(setting.contexts()) > 1:
         said.append("Markers grow with context; a warm row may lie above the roof, which is that of main memory.")
     if any(r["status"] == "quarantined" for r in shown):

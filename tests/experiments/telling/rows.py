@@ -25,6 +25,8 @@ NOT_TIMED: dict[str, Any] = dict.fromkeys(
     )
 )
 
+SAMPLED = ("latency_us_ci_low", "latency_us_ci_high", "samples", "rounds")  # what a predicted row has none of
+
 
 def row(
     attention: str = "mha", scope: str = "step", context: int = 1024, us: float = 100.0, **given: Any
@@ -70,6 +72,8 @@ def row(
         "command": "python -m experiments.run study=quick",
         "started_at": "2025-11-29T12:00:00+00:00",
     }
+    if given.get("origin") == "predicted":
+        columns.update(dict.fromkeys(SAMPLED))
     columns.update(given)
     identity = repr(sorted((k, v) for k, v in columns.items() if k not in ("latency_us_p50", "started_at")))
     return Measurement(key=columns.pop("key", hashlib.sha256(identity.encode()).hexdigest()[:16]), **columns)

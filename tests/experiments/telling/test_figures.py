@@ -226,6 +226,8 @@ def test_predicted_figures_look_predicted(draw: Draw) -> None:
     measured, predicted = (draw(latency, pages(row(origin=o))[0])[0] for o in ("measured", "predicted"))
     assert measured.axes[0].get_facecolor() != predicted.axes[0].get_facecolor()
     assert "PREDICTED" in predicted.get_suptitle()
+    labels = [figure.axes[0].get_ylabel() for figure in (measured, predicted)]
+    assert labels == ["latency per layer (µs, p50)", "latency per layer (µs, predicted)"]
 
 
 def test_more_names_than_fit_become_a_legend(draw: Draw) -> None:

@@ -167,6 +167,16 @@ def test_a_predicted_outcome_says_that_nothing_was_measured() -> None:
     text = _page(*(row(a, origin="predicted", us=u) for a, u in (("mha", 2.0), ("gqa", 1.0))))
     assert "from PREDICTED rows: nothing was measured" in _section(text, "Decision Outcome")
     assert _headings(text)[0] == "Attention for llama-3-8b by decode cost: predicted, choose gqa"
+    method = _section(text, "Method")
+    assert "it has no samples" in method
+    assert "median" not in method
+    assert "| 1.000, predicted |" in text
+
+
+def test_of_measured_beside_predicted_rows_the_statistic_is_of_the_measured() -> None:
+    text = _page(*(row(a, origin=o) for a in ("mha", "gqa") for o in ("measured", "predicted")))
+    assert "samples: 30; rounds: 5" in _section(text, "Method")
+    assert "They are not compared with each other" in text
 
 
 def test_the_environment_names_machine_versions_commit_and_ceilings() -> None:

@@ -1,0 +1,1 @@
+"""Planning: what a device would do, by arithmetic on layouts and a device's profile; no torch."""

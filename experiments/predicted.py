@@ -1,0 +1,110 @@
+"""Rows of ``study=predict``: what a device that need not be here would take, marked ``origin: predicted``."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from experiments.measuring.device import find_device
+from experiments.measuring.measure import Measured, points
+from experiments.measuring.row import Where, known, one_line, work_of
+from experiments.measuring.series import Series
+from experiments.planning.load import spec_load
+from experiments.planning.predict import predict, projection_us
+from experiments.planning.profile import DeviceProfile, kernel_of
+from experiments.record import Measurement, together
+from variants.contract.cost import Applied, Point, Work, roofline
+
+SCOPES = ("attend", "step")
+BACKEND = "profile"  # what stands where a measured row names its backend: no backend of ours ran or was modelled
+
+
+def predictable(series: Series) -> Series:
+    """The series as its predicted rows name it; ValueError if its device has no profile to predict from."""
+    if series.origin == "measured":
+        return series
+    if series.profile is None:
+        raise ValueError(
+            "study=predict needs a device whose yaml in conf/device has a profile, e.g. device=h200; "
+            f"got device.kind={series.device!r}"
+        )
+    DeviceProfile.parse(series.profile).peak_tflops(series.workload.dtype)
+    return replace(series, labels=replace(series.labels, backend=BACKEND))
+
+
+def predicted(series: Series) -> Iterator[Measured]:
+    """One entry per point, as measuring yields them; there are no samples."""
+    told = _Teller(series, DeviceProfile.parse(series.profile))
+    for point in points(series):
+        yield Measured(tuple(told.row(point, scope) for scope in series.workload.scopes), {})
+
+
+@dataclass(frozen=True)
+class _Teller:
+    """A series on a device's profile."""
+
+    series: Series
+    profile: DeviceProfile
+
+    def row(self, point: Point, scope: str) -> Measurement:
+        """What is known of a scope at a point, and its latency or the reason why it has none."""
+        where = Where(self.series, point, device=None, threads=0)
+        obstacle = self._obstacle(where, scope)
+        here = find_device("cpu")
+        columns = {
+            **known(where, scope, self.series.workload.temperature),
+            "origin": "predicted",
+            "device": self.profile.name,
+            "threads": None,
+            "commit": here.commit if here else None,
+        }
+        if obstacle is None:
+            return Measurement(**columns, **self._timed(where, scope), status="ok")
+        return Measurement(**columns, status=obstacle[0], reason=one_line(obstacle[1]))
+
+    def _obstacle(self, where: Where, scope: str) -> tuple[str, str] | None:
+        """A scope that no profile tells, a storage that cannot hold the layout, or bytes that the device lacks."""
+        if scope not in SCOPES:
+            return "refused", f"a profile predicts {' and '.join(SCOPES)}; got scope {scope}"
+        policy, spec, point = self.series.policy, self.series.spec, where.point
+        layout = spec.layout(self.series.workload.kv_dtype)
+        reasons = policy.refuses(layout, point.queries)
+        if reasons:
+            return "refused", together(reasons)
+        cache = policy.allocated_bytes(layout, point.batch, point.context)
+        wanted, there = cache + point.dtype.bytes(spec.weight_elements), int(self.profile.memory_bytes.value)
+        if wanted <= there:
+            return None
+        return "too_large", f"needs {wanted} B for one layer's cache and weights; {self.profile.name} has {there} B"
+
+    def _timed(self, where: Where, scope: str) -> dict[str, Any]:
+        profile, dtype = self.profile, where.point.dtype
+        attend, whole = work_of(where, "attend"), work_of(where, scope)
+        kind, latency = self._attend_us(where)
+        if scope == "step":
+            new = sum(m.applied is Applied.NEW for m in self.series.spec.matmuls())
+            rest = Work(whole.io_bytes - attend.io_bytes, whole.flops - attend.flops)
+            latency += projection_us(profile, new, rest, dtype)
+        matmul = profile.peak_tflops(dtype) * profile.matmul_share.value
+        floor = roofline(whole, profile.read_gbps.value, matmul)
+        latency = max(latency, floor.us)
+        limited = profile.kernels[kind].limited
+        return {
+            "latency_us_p50": latency,
+            "bandwidth_gbps": whole.io_bytes / latency / 1e3,
+            "tflops": whole.flops / latency / 1e6,
+            "floor_us": floor.us,
+            "bound": floor.bound,
+            "roofline_fraction": floor.us / latency,
+            "read_ceiling_gbps": profile.read_gbps.value,
+            "matmul_ceiling_tflops": matmul,
+            "kernel": f"profile:{kind}" + (" (kernel-limited)" if limited == "kernel" else ""),
+        }
+
+    def _attend_us(self, where: Where) -> tuple[str, float]:
+        """Kind of kernel and time of attending."""
+        spec, workload = self.series.spec, self.series.workload
+        geometry = spec.geometry()
+        load = spec_load(spec.layout(workload.kv_dtype), geometry, spec.matmuls(), [where.point])
+        kind = kernel_of(geometry)
+        told = predict(self.profile, kind, load, workload.dtype, workload.temperature)
+        return kind, float(told.latency_us[0])
