@@ -1,1 +1,1 @@
-"""Planning: what a device would do, by arithmetic on layouts and a device's profile; no torch."""
+"""Planning: what a model's cache weighs, what fits where, what a device would do. Arithmetic only: no torch."""
