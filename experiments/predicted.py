@@ -1,13 +1,12 @@
 """Rows of ``study=predict``: what a device that need not be here would take, marked ``origin: predicted``."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.measuring.device import find_device
-from experiments.measuring.measure import Measured, points
 from experiments.measuring.row import Where, known, one_line, work_of
 from experiments.measuring.series import Series
+from experiments.measuring.workload import Cell
 from experiments.planning.load import spec_load
 from experiments.planning.predict import predict, projection_us
 from experiments.planning.profile import DeviceProfile, kernel_of
@@ -31,11 +30,10 @@ def predictable(series: Series) -> Series:
     return replace(series, labels=replace(series.labels, backend=BACKEND))
 
 
-def predicted(series: Series) -> Iterator[Measured]:
-    """One entry per point, as measuring yields them; there are no samples."""
-    told = _Teller(series, DeviceProfile.parse(series.profile))
-    for point in points(series):
-        yield Measured(tuple(told.row(point, scope) for scope in series.workload.scopes), {})
+def predicted(where: Where) -> tuple[Measurement, ...]:
+    """The rows of one point; nothing runs, so there are no samples."""
+    told = _Teller(where.series, DeviceProfile.parse(where.series.profile))
+    return tuple(told.row(where.point, cell) for cell in where.series.workload.cells)
 
 
 @dataclass(frozen=True)
@@ -45,20 +43,20 @@ class _Teller:
     series: Series
     profile: DeviceProfile
 
-    def row(self, point: Point, scope: str) -> Measurement:
+    def row(self, point: Point, cell: Cell) -> Measurement:
         """What is known of a scope at a point, and its latency or the reason why it has none."""
         where = Where(self.series, point, device=None, threads=0)
-        obstacle = self._obstacle(where, scope)
+        obstacle = self._obstacle(where, cell.scope)
         here = find_device("cpu")
         columns = {
-            **known(where, scope, self.series.workload.temperature),
+            **known(where, cell.scope, cell.temperature),
             "origin": "predicted",
             "device": self.profile.name,
             "threads": None,
             "commit": here.commit if here else None,
         }
         if obstacle is None:
-            return Measurement(**columns, **self._timed(where, scope), status="ok")
+            return Measurement(**columns, **self._timed(where, cell), status="ok")
         return Measurement(**columns, status=obstacle[0], reason=one_line(obstacle[1]))
 
     def _obstacle(self, where: Where, scope: str) -> tuple[str, str] | None:
@@ -76,11 +74,11 @@ class _Teller:
             return None
         return "too_large", f"needs {wanted} B for one layer's cache and weights; {self.profile.name} has {there} B"
 
-    def _timed(self, where: Where, scope: str) -> dict[str, Any]:
+    def _timed(self, where: Where, cell: Cell) -> dict[str, Any]:
         profile, dtype = self.profile, where.point.dtype
-        attend, whole = work_of(where, "attend"), work_of(where, scope)
-        kind, latency = self._attend_us(where)
-        if scope == "step":
+        attend, whole = work_of(where, "attend"), work_of(where, cell.scope)
+        kind, latency = self._attend_us(where, cell.temperature)
+        if cell.scope == "step":
             new = sum(m.applied is Applied.NEW for m in self.series.spec.matmuls())
             rest = Work(whole.io_bytes - attend.io_bytes, whole.flops - attend.flops)
             latency += projection_us(profile, new, rest, dtype)
@@ -100,11 +98,11 @@ class _Teller:
             "kernel": f"profile:{kind}" + (" (kernel-limited)" if limited == "kernel" else ""),
         }
 
-    def _attend_us(self, where: Where) -> tuple[str, float]:
+    def _attend_us(self, where: Where, temperature: str) -> tuple[str, float]:
         """Kind of kernel and time of attending."""
         spec, workload = self.series.spec, self.series.workload
         geometry = spec.geometry()
         load = spec_load(spec.layout(workload.kv_dtype), geometry, spec.matmuls(), [where.point])
         kind = kernel_of(geometry)
-        told = predict(self.profile, kind, load, workload.dtype, workload.temperature)
+        told = predict(self.profile, kind, load, workload.dtype, temperature)
         return kind, float(told.latency_us[0])

@@ -39,11 +39,11 @@ class Progress:
     ) -> None:
         self._bar.stop()
 
-    def series(self, name: str) -> None:
-        """A series begins."""
-        self._bar.update(self._task, description=name)
-        if not self._console.is_terminal:
-            print(name, file=sys.stderr, flush=True)
+    def series(self, *names: str) -> None:
+        """One or several series begin, their points in turn."""
+        self._bar.update(self._task, description=names[0] + (f" and {len(names) - 1} others" if names[1:] else ""))
+        for name in names:
+            self._plain(name)
 
     def point(self, rows: tuple[Measurement, ...]) -> None:
         """A point has ended, however."""
@@ -60,6 +60,10 @@ class Progress:
                     soft_wrap=True,
                 )
         self._bar.advance(self._task)
+
+    def note(self, text: str) -> None:
+        """Something about the whole run."""
+        self._console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
     def summary(self, seen: Counter[str], folder: Path) -> None:
         """Rows per status and where they are."""

@@ -33,6 +33,9 @@ _CLOCKED = (
     "latency_us_p50",
     *_SAMPLED,
     "first_call_us",
+    "warmup_us",
+    "race",
+    "stop",
     "bandwidth_gbps",
     "tflops",
     "roofline_fraction",
@@ -45,6 +48,10 @@ class Measurement:
 
     ``context`` counts cached tokens attended, the new ones included. ``cache_bytes`` is logical (layout),
     ``allocated_bytes`` the slabs (padding included, tables apart), ``io_bytes`` what the scope must move at least.
+    ``first_call_us`` may hold compilation, ``warmup_us`` the other calls before the first round, ``plan_us`` planning.
+    Rows of one ``race`` were sampled in the same rounds, the series in turn: round r of one belongs to round r of all.
+    ``interleave``: their caches were ``resident`` together, or allocated anew each round (``realloc``); ``none``: there
+    was one series. ``stop``: why rounds ended: the width of the interval (``ci``), the most ``rounds``, the ``budget``.
     ``kv_error`` is the relative error of attended values that a cache of codes causes, against one of ``dtype``.
     A ``predicted`` row has a latency but no samples and so no spread.
     Raises ValueError if the status does not allow the fields that are set.
@@ -99,9 +106,12 @@ class Measurement:
     samples: int | None = None
     rounds: int | None = None
     first_call_us: float | None = None
+    warmup_us: float | None = None
     plan_us: float | None = None
     reuse_bytes: int | None = None
     interleave: str | None = None
+    race: str | None = None
+    stop: str | None = None
     bandwidth_gbps: float | None = None
     tflops: float | None = None
     roofline_fraction: float | None = None
@@ -125,6 +135,8 @@ class Measurement:
         _one_of("scope", self.scope, SCOPES)
         _one_of("origin", self.origin, ("measured", "predicted"))
         _one_of("temperature", self.temperature, ("cold", "warm", None))
+        _one_of("interleave", self.interleave, ("resident", "realloc", "none", None))
+        _one_of("stop", self.stop, ("ci", "rounds", "budget", None))
         clocked = [name for name in _CLOCKED if getattr(self, name) is not None]
         if self.status in TIMED and self.latency_us_p50 is None:
             raise ValueError(f"status {self.status} must carry latency_us_p50")

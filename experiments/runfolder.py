@@ -1,16 +1,20 @@
 """The folder of one run: locked while it is written, one log and one sample file per series below it."""
 
 import fcntl
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from experiments.record import Measurement, SeriesLog
+
+CHECKS = "checks.jsonl"
 
 
 def run_folder(results: object, name: object) -> Path:
@@ -49,8 +53,18 @@ def store(folder: Path, rows: tuple[Measurement, ...], samples: Mapping[str, NDA
     """Append a point's rows to their series' log; raw samples (us, [rounds, replicas]) go beside it first."""
     if not rows:
         return
-    series = folder / rows[0].series
+    store_samples(folder / rows[0].series, samples)
+    SeriesLog(folder / rows[0].series).append(*rows)
+
+
+def store_samples(series: Path, samples: Mapping[str, NDArray[np.float64]]) -> None:
+    """Raw samples by key, in the folder of a series."""
     for key, us in samples.items():
         (series / "samples").mkdir(parents=True, exist_ok=True)
         np.save(series / "samples" / f"{key}.npy", us)
-    SeriesLog(series).append(*rows)
+
+
+def note(folder: Path, check: Mapping[str, Any]) -> None:
+    """Append what was found out about the run itself, not about one row, to its file of checks."""
+    with (folder / CHECKS).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(check, allow_nan=False, ensure_ascii=False) + "\n")

@@ -35,9 +35,17 @@ class Ceilings:
     resident_gbps: float
     resident_kernel: str
 
-    def at(self, temperature: str) -> float:
-        """GB/s that a row of this temperature is held against."""
-        return self.cold_gbps if temperature == "cold" else self.resident_gbps
+    def at(self, temperature: str, io_bytes: int, cache: int | None) -> float:
+        """GB/s that a row of this temperature is held against.
+
+        A warm row finds in the last-level cache (``cache`` bytes; None: unknown) at most what fits there; the rest of
+        its ``io_bytes`` comes from memory, however often they are repeated.
+        """
+        if temperature == "cold":
+            return self.cold_gbps
+        if cache is None or io_bytes <= cache:
+            return self.resident_gbps
+        return io_bytes / (cache / self.resident_gbps + (io_bytes - cache) / self.cold_gbps)
 
     def best_of(self, other: "Ceilings") -> "Ceilings":
         """The higher of two measurements, each side with its kernel."""
@@ -49,13 +57,18 @@ class Sweep:
     """A buffer whose reading pushes everything else out of the caches: ``times`` the last level."""
 
     def __init__(self, device: Device, times: int = EVICTING) -> None:
-        wanted = times * (device.last_level_cache or UNKNOWN_CACHE)
-        self.bytes = min(wanted, device.free_memory() // MEMORY_SHARE) // ROW * ROW
+        self.bytes = sweep_bytes(device, times)
         self.buffer = noise_(advise(torch.empty(self.bytes // 4, device=device.torch)), seed=1)
 
     def __call__(self) -> None:
         """Read all of it."""
         self.buffer.sum()
+
+
+def sweep_bytes(device: Device, times: int = EVICTING) -> int:
+    """Bytes that a sweep made now would take."""
+    wanted = times * (device.last_level_cache or UNKNOWN_CACHE)
+    return min(wanted, device.free_memory() // MEMORY_SHARE) // ROW * ROW
 
 
 def measure_ceilings(sweep: Sweep, timer: Timer) -> Ceilings:

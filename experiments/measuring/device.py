@@ -52,6 +52,11 @@ class Device:
             return int(torch.cuda.mem_get_info()[0])
         return min(psutil.virtual_memory().available, _cgroup_free())
 
+    def release(self) -> None:
+        """Give memory that is no longer used back to the device, where other processes can have it."""
+        if self.kind == "cuda":
+            torch.cuda.empty_cache()
+
     def synchronize(self) -> None:
         """Wait until everything launched has ended; costs nothing on a CPU."""
         if self.kind == "cuda":

@@ -72,11 +72,14 @@ def read_policy(series: Series) -> StoragePolicy:
     return series.policy if series.spec.unpacked() is None else Contiguous()
 
 
-def prepare(series: Series, point: Point, device: Device) -> list[Replica]:
-    """As many replicas as asked for and as memory holds, at least one."""
+def replica_count(series: Series, point: Point, free: int) -> int:
+    """As many replicas as asked for and as ``free`` bytes hold, at least one."""
     each = sum(replica_bytes(series, point).values())
-    room = min(REPLICA_BYTES, device.free_memory() // REPLICA_SHARE)
-    count = max(1, min(series.timer.replicas, room // each))
+    return max(1, min(series.timer.replicas, min(REPLICA_BYTES, free // REPLICA_SHARE) // each))
+
+
+def prepare(series: Series, point: Point, device: Device, count: int) -> list[Replica]:
+    """``count`` replicas, no two alike."""
     return [_replica(series, point, device, number) for number in range(count)]
 
 

@@ -1,13 +1,14 @@
 """Fill the flat row from its parts: what is known before a point runs, and what a measurement adds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from experiments.measuring.device import Device
 from experiments.measuring.series import Labels, Series
 from experiments.measuring.statistics import Summary
+from experiments.measuring.workload import Cell
 from experiments.record import Measurement, point_key
 from variants.contract.cost import Floor, Point, Work, attend_work, cache_bytes, step_work
 from variants.contract.keep import Window
@@ -28,11 +29,19 @@ class Where:
     threads: int
     started_at: str = field(default_factory=_now)
 
+    def now(self) -> "Where":
+        """The same place, begun at this moment."""
+        return replace(self, started_at=_now())
 
-def failed_row(where: Where, scope: str, status: str, reason: str) -> Measurement:
+
+def failed_row(where: Where, cell: Cell, status: str, reason: str) -> Measurement:
     """A row for a point that has no latency: everything that arithmetic knows, and why."""
-    temperature = where.series.workload.temperature
-    return Measurement(**known(where, scope, temperature), status=status, reason=one_line(reason))
+    return Measurement(**known(where, cell.scope, cell.temperature), status=status, reason=one_line(reason))
+
+
+def failed_rows(where: Where, status: str, reason: str) -> tuple[Measurement, ...]:
+    """All rows of such a point."""
+    return tuple(failed_row(where, cell, status, reason) for cell in where.series.workload.cells)
 
 
 def unbuildable_row(labels: Labels, raw: Mapping[str, Any], reason: str) -> Measurement:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from experiments.measuring.workload import Workload
-from variants.contract.checks import check_count
+from variants.contract.checks import check_count, check_number
 from variants.contract.dtype import Dtype
 from variants.contract.model import ModelShape
 from variants.contract.plugin import find
@@ -23,22 +23,32 @@ GROUPS = ("attention", "storage", "backend", "model", "workload", "timer", "devi
 
 @dataclass(frozen=True)
 class TimerChoice:
-    """How to time: which clock, how many rounds over how many distinct replicas, on how many threads."""
+    """How to time: which clock, on how many threads, over how many distinct replicas, for how many rounds.
+
+    ``rounds`` are always taken. More follow, up to ``max_rounds`` (None: no more), until the confidence interval of
+    every median of the point is at most ``ci_width`` of that median wide, or ``budget_s`` seconds are spent on it.
+    """
 
     kind: str
     rounds: int
     replicas: int
     threads: int | None
+    max_rounds: int | None = None
+    ci_width: float | None = None
+    budget_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in TIMERS:
             raise ValueError(f"timer.kind must be one of {', '.join(TIMERS)}; got {self.kind!r}")
-        for name in ("rounds", "replicas", "threads"):
+        for name in ("rounds", "replicas", "threads", "max_rounds"):
             value = getattr(self, name)
-            if value is None and name == "threads":
+            if value is None and name in ("threads", "max_rounds"):
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"timer.{name} must be a whole number >= 1; got {value!r}")
+        for name in ("ci_width", "budget_s"):
+            if getattr(self, name) is not None:
+                check_number(f"timer.{name}", getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -178,10 +188,12 @@ def _make(group: str, constructor: Callable[..., Any], options: Mapping[str, Any
 
 
 def _device(raw: Mapping[str, Any]) -> str:
-    profiled = isinstance(raw.get("profile"), Mapping)
-    if set(raw) != {"kind", *(["profile"] if profiled else [])} or not (profiled or raw["kind"] in DEVICES):
-        raise ValueError(f"device.kind must be one of {', '.join(DEVICES)}; got {dict(raw)}")
-    return str(raw["kind"])
+    """The device's kind: one that any machine may have, or a model (``h200``) whose profile names it."""
+    kind, profile = raw.get("kind"), raw.get("profile")
+    named = isinstance(profile, Mapping) and str(kind).split("_")[0].lower() in str(profile.get("name")).lower()
+    if set(raw) - {"profile"} != {"kind"} or not (kind in DEVICES or named):
+        raise ValueError(f"device.kind must be one of {', '.join(DEVICES)}; got {kind!r}")
+    return str(kind)
 
 
 def _origin(value: object) -> str:

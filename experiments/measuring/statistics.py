@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95
+LEAST_ROUNDS = 3  # of which an interval over rounds can be made
 OUTLIER = 5.0  # times the median: a preempted thread, a recompilation, a throttled clock
 
 
@@ -37,7 +38,7 @@ def summarise(us: NDArray[np.float64]) -> Summary:
     if flat.size == 1:
         return Summary(p50, None, None, None, None, 1, rounds, outliers, largest)
     p10, p90 = (float(v) for v in np.quantile(flat, (0.1, 0.9)))
-    low, high = _median_interval(us if rounds >= 3 else flat[:, None])
+    low, high = _median_interval(us if rounds >= LEAST_ROUNDS else flat[:, None])
     return Summary(p50, p10, p90, low, high, flat.size, rounds, outliers, largest)
 
 

@@ -1,4 +1,4 @@
-"""What is asked of every series: batch, contexts, new tokens, dtypes, scopes, temperature."""
+"""What is asked of every series: batch, contexts, new tokens, dtypes, scopes, temperatures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,14 @@ _OPTIONS = ("batch", "context", "queries", "dtype", "kv_dtype", "seed", "scopes"
 
 
 @dataclass(frozen=True)
+class Cell:
+    """One row of a point: what is timed, and on bytes of which temperature (as asked for)."""
+
+    scope: str
+    temperature: str
+
+
+@dataclass(frozen=True)
 class Workload:
     """The points of a series. ``contexts`` count cached tokens per sequence, the ``queries`` new ones included."""
 
@@ -23,7 +31,12 @@ class Workload:
     kv_dtype: Dtype
     seed: int
     scopes: tuple[str, ...]
-    temperature: str
+    temperatures: tuple[str, ...]
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The rows of every point, in the order asked for."""
+        return tuple(Cell(scope, temperature) for scope in self.scopes for temperature in self.temperatures)
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "Workload":
@@ -43,8 +56,8 @@ class Workload:
             dtype=dtype,
             kv_dtype=kv_dtype,
             seed=_whole(raw["seed"], "workload.seed"),
-            scopes=_scopes(raw["scopes"]),
-            temperature=_one_of("workload.temperature", raw["temperature"], TEMPERATURES),
+            scopes=_names(raw["scopes"], "workload.scopes", SCOPES),
+            temperatures=_names(raw["temperature"], "workload.temperature", TEMPERATURES),
         )
 
 
@@ -53,10 +66,9 @@ def _each(value: object, name: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(parse_tokens(v, name) for v in _listed(value, name)))
 
 
-def _scopes(value: object) -> tuple[str, ...]:
-    """One scope or a list of them, in the order given, doubled ones once."""
-    name = "workload.scopes"
-    return tuple(dict.fromkeys(_one_of(name, scope, SCOPES) for scope in _listed(value, name)))
+def _names(value: object, name: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """One name or a list of them, in the order given, doubled ones once."""
+    return tuple(dict.fromkeys(_one_of(name, one, allowed) for one in _listed(value, name)))
 
 
 def _listed(value: object, name: str) -> Sequence[object]:

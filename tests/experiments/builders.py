@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -14,13 +14,19 @@ import torch
 from torch import Tensor
 
 from experiments.door import Composed
-from experiments.measuring import measure as measuring
+from experiments.measuring import point as standing
 from experiments.measuring.bench import Bench, Benches
 from experiments.measuring.ceilings import Ceilings, Sweep
 from experiments.measuring.device import Device
-from experiments.measuring.measure import measure
+from experiments.measuring.measure import Entrant, measure_point
+from experiments.measuring.messages import Hand, Reply
+from experiments.measuring.messages import Request as Asked
+from experiments.measuring.point import obstacle, places
+from experiments.measuring.roofs import Roofs
 from experiments.measuring.series import Series, parse_labels, parse_series
+from experiments.measuring.timed import Measured
 from experiments.measuring.timing import Call, Timer, WallTimer
+from experiments.measuring.worker import Worker
 from experiments.record import Measurement
 from tests.builders import ROOT, config
 from variants.backend.eager import Eager
@@ -39,6 +45,7 @@ TINY: dict[str, Any] = {
     "num_key_value_heads": 2,
 }
 TIMER: dict[str, Any] = {"kind": "wall", "rounds": 2, "replicas": 2, "threads": None}
+CONDUCT: dict[str, Any] = {"isolation": "none", "timeout_s": None, "race_size": 8}
 WORKLOAD: dict[str, Any] = {
     "batch": 1,
     "context": [16, 64],
@@ -63,11 +70,13 @@ def composed(
     results: object = "results",
     storage: str = "contiguous",
     storing: dict[str, Any] | None = None,
+    conduct: dict[str, Any] | None = None,
     **workload: Any,
 ) -> Composed:
     """A composed config as the door hands it over.
 
-    ``options`` go to the attention, ``storing`` to the storage, what is named nowhere to the workload.
+    ``options`` go to the attention, ``storing`` to the storage, ``conduct`` to the run, what is named nowhere to the
+    workload.
     """
     values = {
         "attention": {**config("attention")[attention], **(options or {})},
@@ -80,6 +89,8 @@ def composed(
         "name": name,
         "results": results,
         "tp": tp,
+        **CONDUCT,
+        **(conduct or {}),
     }
     choices: dict[str, str | None] = {
         "attention": attention,
@@ -157,12 +168,45 @@ class OneBench(Benches):
 
 
 def rows_of(
-    what: Series, monkeypatch: pytest.MonkeyPatch, on: Device | None = None, benches: Benches | None = None
+    what: Series,
+    monkeypatch: pytest.MonkeyPatch,
+    on: Device | None = None,
+    benches: Benches | None = None,
+    roofs: Roofs | None = None,
 ) -> list[Measurement]:
     """All rows of a series measured on a pretended device."""
     on = on or device()
-    monkeypatch.setattr(measuring, "find_device", lambda kind: None if kind == "cuda" else on)
-    return [row for measured in measure(what, benches or OneBench(bench(on))) for row in measured.rows]
+    pretend(on, monkeypatch)
+    return [row for measured in measured_alone(what, benches or OneBench(bench(on)), roofs) for row in measured.rows]
+
+
+def pretend(on: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on this machine is ``on``, and has no GPU unless that is one."""
+    monkeypatch.setattr(standing, "find_device", lambda kind: on if kind in ("auto", on.kind) else None)
+
+
+def measured_alone(what: Series, benches: Benches, roofs: Roofs | None = None) -> Iterator[Measured]:
+    """A series by itself in this process, point by point."""
+    roofs = roofs or Roofs()
+    for where in places(what):
+        hand: Hand = Nobody()
+        if obstacle(where) is None and where.device is not None:
+            hand = Worker(what, where.threads, benches.of(what, where.device, where.threads))
+        yield from measure_point([Entrant(where, hand)], what.timer, roofs)
+
+
+class Nobody:
+    """The worker of a point that must not be tried."""
+
+    def begun(self) -> None:
+        """Nothing begins."""
+
+    def ask(self, request: Asked) -> Reply:
+        """Fail the test."""
+        raise AssertionError(f"asked for {request}")
+
+    def close(self) -> None:
+        """Nothing ends."""
 
 
 @dataclass(init=False, repr=False, eq=False)

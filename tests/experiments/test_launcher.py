@@ -1,8 +1,8 @@
 """All series of a run: what lands where, what a failure leaves behind, and the exit code."""
 
 import copy
+import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,27 @@ import torch
 
 from experiments import launcher
 from experiments.launcher import INTERRUPTED, UNCLEAN, launch
-from experiments.measuring import measure as measuring
 from experiments.measuring import prepare as preparing
-from experiments.measuring.bench import Benches
-from experiments.measuring.measure import Measured, measure
+from experiments.measuring import worker as working
+from experiments.measuring.measure import measure_point
+from experiments.measuring.messages import Taken
 from experiments.measuring.series import Series
+from experiments.measuring.timed import Measured
+from experiments.measuring.workload import Cell
 from experiments.record import STATUSES, load
-from experiments.runfolder import locked
-from tests.experiments.builders import TINY, OneBench, composed, device, rows_of, series
+from experiments.runfolder import CHECKS, locked
+from tests.experiments.builders import (
+    TINY,
+    OneBench,
+    Scripted,
+    bench,
+    ceilings,
+    composed,
+    device,
+    pretend,
+    rows_of,
+    series,
+)
 
 EIGHT: dict[str, Any] = {**TINY, "name": "eight", "hidden_size": 128, "num_attention_heads": 8}
 
@@ -27,7 +40,7 @@ EIGHT: dict[str, Any] = {**TINY, "name": "eight", "hidden_size": 128, "num_atten
 @pytest.fixture(autouse=True)
 def pretended_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(measuring, "find_device", lambda kind: None if kind == "cuda" else device())
+    pretend(device(), monkeypatch)
     monkeypatch.setattr(launcher, "Benches", OneBench)
 
 
@@ -48,7 +61,7 @@ def test_a_run_stores_rows_and_samples_by_series(tmp_path: Path) -> None:
         us = np.load(run / row.series / "samples" / f"{row.key}.npy", allow_pickle=False)
         assert us.shape == (row.rounds, 2)
         assert np.median(us) == row.latency_us_p50
-    assert len(list(run.rglob("*.npy"))) == 8
+    assert len([path for path in run.rglob("*.npy") if not path.stem.endswith(".again")]) == 8
     assert load(run).warnings == ()
 
 
@@ -75,7 +88,7 @@ def test_d01_memory_that_runs_out_in_one_series_stops_no_other(monkeypatch: pyte
             raise MemoryError("no more")
         return real(made, *args)
 
-    monkeypatch.setattr(measuring, "prepare", prepare)
+    monkeypatch.setattr(working, "prepare", prepare)
     assert launch([composed(a, scopes=["step"], context=16) for a in ("gqa", "mha", "mqa")], "") == 3
     assert Counter((r.attention, r.status, r.reason) for r in load(Path("results")).rows) == {
         ("gqa", "ok", None): 1,
@@ -101,7 +114,9 @@ def test_a_single_bad_config_writes_nothing(tmp_path: Path, bad: dict[str, Any])
 @pytest.mark.parametrize("what", ["name", "results"])
 def test_one_run_writes_one_folder(tmp_path: Path, what: str) -> None:
     swept: list[dict[str, Any]] = [{what: "a"}, {what: "b"}]
-    with pytest.raises(ValueError, match="one run writes one folder: name and results cannot be swept; got .*a.*b"):
+    with pytest.raises(
+        ValueError, match=f"one run writes one folder, in one way: {what} cannot be swept; got 'a', 'b'"
+    ):
         launch([composed(**s) for s in swept], "")
     assert list(tmp_path.iterdir()) == []
 
@@ -123,18 +138,68 @@ def test_the_exit_code_says_whether_all_rows_are_clean(status: str, monkeypatch:
     (ok,) = rows_of(series(context=16, scopes=["attend"]), monkeypatch)
     changed = {**ok.columns(), "status": status, "reason": None if status == "ok" else "x"}
     if status not in ("ok", "quarantined"):
-        clocked = ("latency_", "bandwidth", "tflops", "roofline", "first_call")
+        clocked = ("latency_", "bandwidth", "tflops", "roofline", "first_call", "warmup", "race", "stop")
         changed |= {name: None for name in changed if name.startswith(clocked)} | {"samples": None, "rounds": None}
-    monkeypatch.setattr(launcher, "measure", lambda made, benches: iter([Measured((type(ok)(**changed), ok), {})]))
-    assert launch([composed()], "") == (0 if status in ("ok", "refused", "too_large") else 3)
+    monkeypatch.setattr(launcher, "measure_point", lambda *args: [Measured((type(ok)(**changed), ok), {})])
+    assert launch([composed(context=16)], "") == (0 if status in ("ok", "refused", "too_large") else 3)
     assert [r.status for r in load(Path("results")).rows] == [status, "ok"]
 
 
 def test_refused_and_too_large_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "find_device", lambda kind: None if kind == "cuda" else device(free=100))
+    pretend(device(free=100), monkeypatch)
     assert launch([composed(device="cuda"), composed()], "") == 0
     assert Counter(r.status for r in load(Path("results")).rows) == {"refused": 4, "too_large": 4}
     assert not list(Path("results").rglob("*.npy"))
+
+
+# races
+
+
+def test_all_series_of_a_sweep_race_at_each_point_and_say_so() -> None:
+    assert launch([composed("gqa"), composed("mla"), composed("mha", context=16)], "") == 0
+    rows = load(Path("results")).rows
+    races = {r.race: {(x.attention, x.context) for x in rows if x.race == r.race} for r in rows}
+    assert sorted(map(sorted, races.values())) == [
+        [("gqa", 16), ("mla", 16)],
+        [("gqa", 64), ("mla", 64)],
+        [("mha", 16)],
+    ]
+    assert {(r.attention, r.interleave) for r in rows} == {("gqa", "resident"), ("mla", "resident"), ("mha", "none")}
+
+
+def test_the_first_point_is_measured_again_after_the_last_and_its_row_stays_the_only_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("experiments.measuring.bench.measure_ceilings", lambda *of: ceilings())
+    launch([composed("gqa", timer={"rounds": 5})], "")
+    folder = Path("results/runs/test")
+    rows = load(folder).rows
+    assert len(rows) == 4
+    checks = [json.loads(line) for line in (folder / CHECKS).read_text().splitlines()]
+    firsts = [r for r in rows if r.context == 16]
+    assert [(c["check"], c.get("key")) for c in checks] == [
+        *(("drift", row.key) for row in firsts),
+        ("cold ceiling", None),
+        ("resident ceiling", None),
+    ]
+    for row in firsts:
+        samples = folder / row.series / "samples"
+        assert np.load(samples / f"{row.key}.again.npy").shape == (3, 2)  # as many rounds as an interval needs
+        assert np.load(samples / f"{row.key}.npy").shape == (5, 2)
+
+
+def test_a_single_point_is_not_measured_twice() -> None:
+    launch([composed("gqa", context=16)], "")
+    assert not Path("results/runs/test", CHECKS).exists()
+
+
+def test_a_machine_that_has_changed_is_said_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    slower = iter([*[100.0] * 12, *[200.0] * 100])  # two replicas, warmed up, two rounds; then all that follows
+    monkeypatch.setattr(launcher, "Benches", lambda: OneBench(bench(timer=Scripted(slower))))
+    assert launch([composed("gqa", context=[16, 32], scopes=["attend"])], "") == 0
+    assert "drift=note (100 us at the start, 200 at the end, x2.000) gqa-" in capfd.readouterr().err
 
 
 # interrupted
@@ -144,15 +209,12 @@ def stop_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while the point after ``count`` others of the run is measured."""
     done = iter(range(100))
 
-    def interrupted(made: Series, benches: Benches) -> Iterator[Measured]:
-        for measured in measure(made, benches):
-            if next(done) == count:
-                raise KeyboardInterrupt
-            yield measured
+    def stopped(*args: Any) -> list[Measured]:
         if next(done) == count:
             raise KeyboardInterrupt
+        return measure_point(*args)
 
-    monkeypatch.setattr(launcher, "measure", interrupted)
+    monkeypatch.setattr(launcher, "measure_point", stopped)
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -162,20 +224,37 @@ def test_an_interrupted_run_keeps_what_it_has(
     stop_after(count, monkeypatch)
     assert launch([composed("gqa"), composed("mla")], "") == INTERRUPTED == 130
     rows = [(r.attention, r.context, r.scope, r.status) for r in load(Path("results")).rows]
-    kept = [("gqa", 16, "attend", "ok"), ("gqa", 16, "step", "ok")] if count else []
-    stopped = 64 if count else 16
-    assert rows == [*kept, ("gqa", stopped, "attend", "interrupted"), ("gqa", stopped, "step", "interrupted")]
-    assert "2 interrupted" in capfd.readouterr().err
+    assert sorted(rows) == sorted(
+        (attention, context, scope, status)
+        for context, status in ([(16, "ok"), (64, "interrupted")] if count else [(16, "interrupted")])
+        for attention in ("gqa", "mla")
+        for scope in ("attend", "step")
+    )
+    assert "4 interrupted" in capfd.readouterr().err
     with locked(Path("results/runs/test")):  # free again
         pass
 
 
-def test_stopped_after_the_last_point_of_a_series_no_point_is_called_interrupted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stop_after(2, monkeypatch)
+def test_stopped_after_the_last_point_no_point_is_called_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_after(2, monkeypatch)  # while the first point is looked at again
     assert launch([composed("gqa")], "") == 130
     assert Counter(r.status for r in load(Path("results")).rows) == {"ok": 4}
+
+
+def test_ctrl_c_in_the_middle_of_a_round_loses_no_other_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, asked = working.Worker._sample, iter(range(100))
+
+    def stopped(worker: working.Worker, cell: Cell) -> Taken:
+        if next(asked) == 4 * 2 + 3:  # two series of two scopes: in the second point's first round
+            raise KeyboardInterrupt
+        return real(worker, cell)
+
+    monkeypatch.setattr(working.Worker, "_sample", stopped)
+    assert launch([composed("gqa"), composed("mla")], "") == 130
+    assert Counter((r.context, r.status) for r in load(Path("results")).rows) == {
+        (16, "ok"): 4,
+        (64, "interrupted"): 4,
+    }
 
 
 def test_threads_are_as_before_after_a_run() -> None:
@@ -189,25 +268,26 @@ def test_threads_are_as_before_after_a_run() -> None:
 
 def test_without_a_terminal_there_are_plain_lines_and_no_control_codes(capfd: pytest.CaptureFixture[str]) -> None:
     reason = "sdpa cannot do a cache dtype other than the queries' fp32"
-    launch([composed("gqa", scopes=["step"]), composed("mla", scopes=["step"], kv_dtype="fp16")], "")
+    configs = [composed(a, scopes=["step"], context=16) for a in ("gqa", "mha")]
+    launch([*configs, composed("mla", scopes=["step"], kv_dtype="fp16")], "")
     said = capfd.readouterr()
     assert said.out == ""
     assert "\x1b" not in said.err
     lines = said.err.splitlines()
-    assert len(lines) == 7
-    assert lines[0].startswith("gqa-contiguous-sdpa-tiny-fp32-tp1-")
-    assert lines[1].startswith("  gqa step 16: ")
-    assert lines[1].endswith(" us")
-    assert lines[3].startswith("mla-contiguous-sdpa-tiny-fp32-tp1-")
-    assert lines[4:6] == [f"  mla step {n}: refused: {reason}" for n in (16, 64)]  # not folded at 80 columns
-    assert lines[6] == "rows: 2 ok, 2 refused; in results/runs/test"
+    assert len(lines) == 8
+    assert lines[0].startswith("mla-contiguous-sdpa-tiny-fp32-tp1-")
+    assert lines[1:3] == [f"  mla step {n}: refused: {reason}" for n in (16, 64)]  # not folded at 80 columns
+    assert [line.split("-")[0] for line in lines[3:5]] == ["gqa", "mha"]  # they run together
+    assert [line.split(": ")[0] for line in lines[5:7]] == ["  gqa step 16", "  mha step 16"]
+    assert lines[5].endswith(" us")
+    assert lines[7] == "rows: 2 refused, 2 ok; in results/runs/test"
 
 
 def test_markup_in_a_reason_is_text(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object) -> None:
         raise RuntimeError("[bold]shape [2, 3][/bold] :smile:")
 
-    monkeypatch.setattr(measuring, "prepare", fail)
+    monkeypatch.setattr(working, "prepare", fail)
     assert launch([composed(context=16)], "") == 3
     assert "error: RuntimeError: [bold]shape [2, 3][/bold] :smile:" in capfd.readouterr().err
 

@@ -14,17 +14,23 @@ import pytest
 
 from experiments import launcher
 from experiments.door import Composed
-from experiments.measuring import measure as measuring
 from experiments.record import Measurement, apart, load
 from experiments.run import main
 from tests.builders import ROOT, config
-from tests.experiments.builders import Answer, OneBench, Street, device, shell
+from tests.experiments.builders import Answer, OneBench, Street, device, pretend, shell
 from variants.contract import plugin
 
 ATTENTIONS = " ".join(config("attention"))
 KINDS = ", ".join(plugin.kinds("attention"))
 
-SMALL = ("model=smollm2_135m", "device=cpu", "timer.rounds=2", "timer.replicas=2")
+SMALL = (
+    "model=smollm2_135m",
+    "device=cpu",
+    "timer.rounds=2",
+    "timer.max_rounds=2",
+    "timer.replicas=2",
+    "isolation=none",
+)
 EIGHT_HEADS = ("model.num_attention_heads=8", "model.num_key_value_heads=4", "model.hidden_size=512")  # 9 never halve
 SMALL_CACHE = """
 import experiments.measuring.device as device
@@ -37,7 +43,7 @@ main()
 @pytest.fixture
 def street(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Street:
     """A folder of its own on a pretended machine whose ceilings are known."""
-    monkeypatch.setattr(measuring, "find_device", lambda kind: None if kind == "cuda" else device())
+    pretend(device(), monkeypatch)
     monkeypatch.setattr(launcher, "Benches", OneBench)
     return Street(tmp_path, monkeypatch, capfd)
 
@@ -195,7 +201,7 @@ def test_d12_a_comma_without_m_is_an_error_that_says_what_to_do(street: Street) 
 
 
 def test_d09_counts_on_the_command_line_and_in_a_sweep(street: Street) -> None:
-    street.monkeypatch.setattr(measuring, "find_device", lambda kind: device(free=10))
+    pretend(device(free=10), street.monkeypatch)
     listed = run(street, "workload.context=[1e5,1k,131072,128k,1_000,'64']", "workload.scopes=step", "name=listed")
     assert [r.context for r in listed] == [100_000, 1024, 131_072, 1000, 64]  # 128k is 131072, once
     assert {r.status for r in listed} == {"too_large"}
@@ -217,7 +223,7 @@ def test_d09_counts_and_names_in_yaml(street: Street) -> None:
         "# @package _global_\nname: 'once'\nworkload: {context: [1e5, 1_000, 128k], scopes: [step]}\n"
         "model: {name: '1e234'}\n"
     )
-    street.monkeypatch.setattr(measuring, "find_device", lambda kind: device(free=10))
+    pretend(device(free=10), street.monkeypatch)
     rows = run(street, "--config-dir", "mine", "study=s")
     assert [r.context for r in rows] == [100_000, 1000, 131_072]
     assert {r.model for r in rows} == {"1e234"}  # a name stays text
@@ -285,7 +291,7 @@ BAD = {
     "a name that is a path": (("name=../x",), "name must be letters, digits"),
     "an empty name": (("name=",), "name must be letters, digits"),
     "no name": (("name=null",), "name must be letters, digits"),
-    "names swept": (("-m", "name=a,b"), "one run writes one folder: name and results cannot be swept"),
+    "names swept": (("-m", "name=a,b"), "one run writes one folder, in one way: name cannot be swept"),
     "a kind that is a module": (("attention.kind=os",), f"attention kind must be one of {KINDS}; got 'os'"),
     "a kind that is a path": (("attention.kind=os.path",), f"attention kind must be one of {KINDS}"),
     "an unknown interpolation": (("name='${nope}'",), "Interpolation key 'nope' not found"),
@@ -382,8 +388,9 @@ def test_tab_completion_lists_the_choices(tmp_path: Path) -> None:
 
 
 def test_a_real_run_in_a_process_of_its_own(tmp_path: Path) -> None:
-    """The same door on the real machine, whose cache alone is pretended to be small."""
-    answer = shell("-c", SMALL_CACHE, *SMALL, "attention=mla", "workload.context=[64,128]", "name=mine", cwd=tmp_path)
+    """The same door on the real machine, whose cache alone is pretended to be small, and its series in another one."""
+    asked = ("attention=mla", "workload.context=[64,128]", "name=mine")
+    answer = shell("-c", SMALL_CACHE, *SMALL, *asked, "isolation=process", cwd=tmp_path)
     assert answer.code == 0, answer
     assert answer.out == ""
     rows = load(tmp_path / "results" / "runs" / "mine").rows
@@ -395,7 +402,8 @@ def test_a_real_run_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", SMALL_CACHE, *SMALL, "timer.rounds=600", "workload.context=[16,32,64,128]"]
+    asked = ("timer.rounds=600", "workload.context=[16,32,64,128]", "isolation=process")
+    command = [sys.executable, "-c", SMALL_CACHE, *SMALL, *asked]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         command,

@@ -85,7 +85,9 @@ def test_real_ceilings_of_a_small_buffer_are_plausible() -> None:
 
 def test_ceilings_by_temperature_and_the_best_of_two() -> None:
     one, other = Ceilings(700.0, "sum", 900.0, "dot"), Ceilings(710.0, "max", 800.0, "matvec")
-    assert (one.at("cold"), one.at("warm")) == (700.0, 900.0)
+    for cache in (None, 10):
+        assert (one.at("cold", 10, cache), one.at("warm", 10, cache)) == (700.0, 900.0)
+    assert one.at("warm", 20, 10) == pytest.approx(20 / (10 / 900 + 10 / 700))
     assert one.best_of(other) == other.best_of(one) == Ceilings(710.0, "max", 900.0, "dot")
 
 

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.measuring import measure as module
 from experiments.measuring import prepare as preparing
+from experiments.measuring import worker as working
 from experiments.measuring.bench import Benches
 from experiments.measuring.ceilings import Ceilings
-from experiments.measuring.measure import Measured, interrupted, measure, points
+from experiments.measuring.measure import interrupted
+from experiments.measuring.point import places, points
+from experiments.measuring.roofs import Roofs
 from experiments.measuring.series import Series
 from experiments.record import Measurement
 from tests.experiments.builders import (
@@ -24,13 +26,12 @@ from tests.experiments.builders import (
     ceilings,
     device,
     exact,
+    measured_alone,
+    pretend,
     rows_of,
     series,
 )
-from variants.contract.geometry import AttentionGeometry
-from variants.protocols import Plan
 from variants.storage.contiguous import Contiguous
-from variants.view import CacheView
 
 SMOL: dict[str, Any] = {
     "name": "smol",
@@ -107,8 +108,8 @@ def test_points_are_batches_of_contexts_in_the_order_given(monkeypatch: pytest.M
 
 def test_raw_samples_are_kept_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
     made = series(context=16, timer={"rounds": 3, "replicas": 2})
-    monkeypatch.setattr(module, "find_device", lambda kind: device())
-    (measured,) = measure(made, OneBench())
+    pretend(device(), monkeypatch)
+    (measured,) = measured_alone(made, OneBench())
     assert {row.key for row in measured.rows} == set(measured.samples)
     for row in measured.rows:
         us = measured.samples[row.key]
@@ -128,7 +129,8 @@ def test_c12_an_outlier_is_said_in_the_row(monkeypatch: pytest.MonkeyPatch) -> N
     us = [500_000.0, 5.0, *[5_000.0] * 6, 500_000.0, 5_000.0]  # first pass over two replicas, then four rounds
     made = series(context=16, scopes=["step"], timer={"rounds": 4})
     (row,) = rows_of(made, monkeypatch, benches=OneBench(bench(timer=Scripted(us))))
-    assert (row.first_call_us, row.latency_us_p50, row.status) == (500_000.0, 5_000.0, "ok")
+    assert (row.first_call_us, row.warmup_us) == (500_000.0, 5.0)
+    assert (row.latency_us_p50, row.status) == (5_000.0, "ok")
     assert "outliers=note (1 of 8 above 5x the median, largest 5e+05 us)" in str(row.audits)
 
 
@@ -152,8 +154,8 @@ def test_c15_each_row_says_its_threads_and_they_go_back(monkeypatch: pytest.Monk
 def test_threads_go_back_between_points_too(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
     other = 1 if before > 1 else 2
-    monkeypatch.setattr(module, "find_device", lambda kind: device())
-    for _ in measure(series(timer={"threads": other}), OneBench()):
+    pretend(device(), monkeypatch)
+    for _ in measured_alone(series(timer={"threads": other}), OneBench()):
         assert torch.get_num_threads() == before
 
 
@@ -169,13 +171,47 @@ def test_a_cold_row_is_held_against_the_cold_roof(monkeypatch: pytest.MonkeyPatc
 
 def test_c03_a_warm_row_says_so_and_is_held_against_the_resident_roof(monkeypatch: pytest.MonkeyPatch) -> None:
     roofs = OneBench(bench(roofs=ceilings(cold=700.0, resident=900.0)))
-    rows = rows_of(series(temperature="warm"), monkeypatch, benches=roofs)
+    rows = rows_of(series(temperature="warm"), monkeypatch, on=device(last_level_cache=2**17), benches=roofs)
     assert {(r.temperature, r.read_ceiling_gbps) for r in rows} == {("warm", 900.0)}
     assert [r.reuse_bytes for r in rows] == [r.io_bytes for r in rows]  # one replica's bytes, again and again
 
 
+def test_a_warm_row_finds_in_the_cache_only_what_fits_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest comes from memory each time: the roof lies between the two, nearer to the cold one the more that is."""
+    benches = OneBench(bench(roofs=ceilings(cold=700.0, resident=900.0)))
+    made = series(context=16, scopes=["attend"], temperature="warm")
+    roofs = {
+        cache: exact(rows_of(made, monkeypatch, device(last_level_cache=cache), benches)[0].read_ceiling_gbps)
+        for cache in (4608, 2304, 1)
+    }
+    assert roofs[4608] == 900.0
+    assert roofs[2304] == pytest.approx(2 / (1 / 700 + 1 / 900))
+    assert roofs[1] == pytest.approx(700.0, rel=1e-3)
+
+
+def test_a_pair_is_two_rows_of_one_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rows_of(series(context=16, temperature=["cold", "warm"]), monkeypatch)
+    assert [(r.scope, r.temperature, r.status) for r in rows] == [
+        (scope, temperature, "ok") for scope in ("attend", "step") for temperature in ("cold", "warm")
+    ]
+    assert len({r.key for r in rows}) == 4
+    assert len({r.race for r in rows}) == 1
+    for cold, warm in (rows[:2], rows[2:]):
+        assert exact(cold.reuse_bytes) == 2 * exact(warm.reuse_bytes) + SWEEP
+        assert cold.first_call_us == warm.first_call_us  # there is one first call
+
+
+def test_of_a_pair_on_an_unknown_cache_only_the_warm_row_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both would say warm, and would be taken for two measurements of the same."""
+    made = series(context=16, scopes=["attend"], temperature=["cold", "warm"])
+    cold, warm = rows_of(made, monkeypatch, on=device(last_level_cache=None, free=2**24))
+    assert (cold.temperature, cold.status, warm.temperature, warm.status) == ("cold", "refused", "warm", "ok")
+    assert str(cold.reason).startswith("cold needs 5x the last-level cache (None B); got ")
+
+
 @pytest.mark.parametrize("temperature", ["cold", "warm"])
 def test_warm_repeats_one_cache_and_cold_visits_all(temperature: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(working, "SETTLE_S", 0)
     timer = Scripted(range(1, 100))
     benches = OneBench(bench(timer=timer))
     swept: list[int] = []
@@ -267,8 +303,9 @@ def test_a_roof_that_was_measured_too_low_is_raised(monkeypatch: pytest.MonkeyPa
     us = 4608 / 5100 / 1e3
     looks = again(monkeypatch, cold=5200.0)
     benches = OneBench(bench(timer=Scripted([us] * 12), roofs=ceilings(cold=4800.0)))
+    run = Roofs()
     for _ in range(2):
-        (row,) = rows_of(series(context=16, scopes=["attend"]), monkeypatch, benches=benches)
+        (row,) = rows_of(series(context=16, scopes=["attend"]), monkeypatch, benches=benches, roofs=run)
         assert (row.status, row.read_ceiling_gbps) == ("ok", 5200.0)
         assert row.roofline_fraction == pytest.approx(5100 / 5200)
     assert len(looks) == 1
@@ -404,8 +441,8 @@ def test_a_user_who_stops_the_run_is_not_a_failed_point(monkeypatch: pytest.Monk
 
 
 def test_the_interrupted_point_has_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_device", lambda kind: device())
-    rows = interrupted(series(context=[16, 64, 128]), done=1)
+    pretend(device(), monkeypatch)
+    rows = interrupted(places(series(context=[16, 64, 128]))[1])
     assert [(r.context, r.scope, r.status, r.reason) for r in rows] == [
         (64, "attend", "interrupted", "stopped by the user"),
         (64, "step", "interrupted", "stopped by the user"),
@@ -520,27 +557,6 @@ def test_a_rank_of_two_is_measured_as_one(monkeypatch: pytest.MonkeyPatch) -> No
     for attention, mode in (("gqa", "sharded"), ("mla", "replicated")):
         rows = rows_of(series(attention, tp=2), monkeypatch)
         assert {(r.status, r.tp, r.tp_mode, r.num_q_heads) for r in rows} == {("ok", 2, mode, 2)}
-
-
-def test_nothing_is_measured_until_the_next_point_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are stored one by one: a run killed at the third point keeps two."""
-    monkeypatch.setattr(module, "find_device", lambda kind: device())
-    planned: list[int] = []
-    faulty = Faulty()
-    real = faulty.plan
-
-    def plan(geometry: AttentionGeometry, view: CacheView, max_length: int, queries: int) -> Plan:
-        planned.append(max_length)
-        return real(geometry, view, max_length, queries)
-
-    monkeypatch.setattr(faulty, "plan", plan)
-    stream = measure(replace(series(timer={"replicas": 1}), backend=faulty), OneBench())
-    assert planned == []
-    first = next(stream)
-    assert isinstance(first, Measured)
-    assert planned == [16]
-    next(stream)
-    assert planned == [16, 64]
 
 
 def test_points_match_rows() -> None:

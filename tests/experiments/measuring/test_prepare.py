@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from experiments.measuring.measure import points
+from experiments.measuring.point import points
 from experiments.measuring.prepare import (
     Replica,
     error_budget,
@@ -18,6 +18,7 @@ from experiments.measuring.prepare import (
     prove,
     read_layout,
     replica_bytes,
+    replica_count,
 )
 from experiments.measuring.series import Series
 from tests.experiments.builders import Faulty, device, series
@@ -29,7 +30,8 @@ FORMS = ("absorbed", "materialized", "expanded")
 
 def replicas_of(of: Series, index: int = 0, free: int = 2**30) -> list[Replica]:
     with torch.no_grad():
-        return prepare(of, points(of)[index], device(free=free))
+        point = points(of)[index]
+        return prepare(of, point, device(), replica_count(of, point, free))
 
 
 @pytest.mark.parametrize("attention", ["mha", "gqa", "mqa", "mla"])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from experiments.measuring.measure import points
+from experiments.measuring.point import points
 from experiments.measuring.row import Where, known, timed_columns, work_of
 from experiments.measuring.series import Series
 from experiments.measuring.statistics import summarise

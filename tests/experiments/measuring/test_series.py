@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from experiments.measuring.measure import points
+from experiments.measuring.point import points
 from experiments.measuring.row import Where, failed_row, unbuildable_row
 from experiments.measuring.series import Series, TimerChoice, parse_labels, parse_series
+from experiments.measuring.workload import Cell
 from experiments.record import Measurement
 from tests.experiments.builders import TIMER, TINY, composed, device, series
 from variants.attention.grouped.spec import GroupedSpec
@@ -72,7 +73,7 @@ def test_a_folder_name_can_be_read_and_is_safe() -> None:
 
 def key(of: Series, scope: str = "step", threads: int = 2, kind: str = "cpu", context: int = 16, batch: int = 1) -> str:
     where = Where(of, Point(batch, context, of.workload.queries, of.workload.dtype), device(kind=kind), threads)
-    return failed_row(where, scope, "error", "x").key
+    return failed_row(where, Cell(scope, of.workload.temperatures[0]), "error", "x").key
 
 
 OTHERWISE: dict[str, Callable[[], str]] = {
@@ -131,8 +132,8 @@ def test_another_machine_of_the_same_kind_has_the_same_key() -> None:
     made = series()
     point = points(made)[0]
     keys = {
-        failed_row(Where(made, point, replace(device(), name=name, host=name), 2), "step", "error", "x").key
-        for name in ("a", "b")
+        failed_row(Where(made, point, on, 2), Cell("step", "cold"), "error", "x").key
+        for on in (replace(device(), name=name, host=name) for name in ("a", "b"))
     }
     assert len(keys) == 1
 
@@ -167,8 +168,11 @@ def test_another_machine_of_the_same_kind_has_the_same_key() -> None:
         ({"timer": {"replicas": 1.5}}, "timer.replicas must be a whole number >= 1; got 1.5"),
         ({"timer": {"threads": 0}}, "timer.threads must be a whole number >= 1; got 0"),
         ({"timer": {"threads": True}}, "timer.threads must be a whole number >= 1; got True"),
+        ({"timer": {"max_rounds": 0}}, "timer.max_rounds must be a whole number >= 1; got 0"),
+        ({"timer": {"ci_width": 0}}, "timer.ci_width must be a number > 0; got 0"),
+        ({"timer": {"budget_s": "1m"}}, "timer.budget_s must be a number > 0; got '1m'"),
         ({"timer": {"tick": 1}}, "timer: got an unexpected keyword argument 'tick'"),
-        ({"device": "tpu"}, "device.kind must be one of auto, cpu, cuda; got {'kind': 'tpu'}"),
+        ({"device": "tpu"}, "device.kind must be one of auto, cpu, cuda; got 'tpu'"),
         ({"kv_dtype": "int4"}, "stream 'key' of int4 codes needs quant"),
         ({"model": {**TINY, "num_attention_heads": 0}}, "model.num_attention_heads must be a whole number >= 1; got 0"),
         ({"model": {**TINY, "heads": 4}}, "model has no field 'heads'"),
@@ -236,7 +240,8 @@ def test_the_model_of_an_unbuildable_row_is_called_as_in_other_rows() -> None:
     labels = parse_labels(config.values, config.choices, "")
     built = parse_series(config.values, labels)
     where = Where(built, points(built)[0], device(), 2)
-    assert unbuildable_row(labels, config.values, "x").model == failed_row(where, "step", "error", "x").model == "tiny"
+    unbuilt, failed = unbuildable_row(labels, config.values, "x"), failed_row(where, Cell("step", "cold"), "error", "x")
+    assert unbuilt.model == failed.model == "tiny"
 
 
 def test_unbuildable_configs_have_keys_and_folders_of_their_own() -> None:
@@ -252,7 +257,7 @@ def test_a_tp_that_is_no_number_still_gives_a_row() -> None:
 
 def test_a_reason_is_one_bounded_line() -> None:
     made = series()
-    row = failed_row(Where(made, points(made)[0], None, 2), "step", "crash", "x\n" * 2000)
+    row = failed_row(Where(made, points(made)[0], None, 2), Cell("step", "cold"), "crash", "x\n" * 2000)
     assert row.reason is not None
     assert len(row.reason) == 2000
     assert row.reason.startswith("x x x")

@@ -24,7 +24,7 @@ def test_a_whole_workload() -> None:
         kv_dtype=Dtype.BF16,
         seed=7,
         scopes=("attend", "step"),
-        temperature="cold",
+        temperatures=("cold",),
     )
 
 
@@ -97,7 +97,17 @@ def test_scopes_that_do_not_exist(given: object) -> None:
         parse(scopes=given)
 
 
-@pytest.mark.parametrize("given", ["hot", None, True, 0])
+def test_a_row_for_each_scope_and_temperature() -> None:
+    asked = parse(scopes=["step", "attend"], temperature=["cold", "warm", "cold"])
+    assert [(c.scope, c.temperature) for c in asked.cells] == [
+        ("step", "cold"),
+        ("step", "warm"),
+        ("attend", "cold"),
+        ("attend", "warm"),
+    ]
+
+
+@pytest.mark.parametrize("given", ["hot", None, True, 0, ["cold", "hot"]])
 def test_temperatures_that_do_not_exist(given: object) -> None:
     with pytest.raises(ValueError, match=r"workload\.temperature must be one of cold, warm; got "):
         parse(temperature=given)

@@ -1,0 +1,115 @@
+"""What the run asks of the worker of a series, and what it hears back. Plain data: it crosses between processes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from experiments.measuring.audit import Check
+from experiments.measuring.ceilings import Ceilings
+from experiments.measuring.workload import Cell
+from variants.contract.cost import Point
+from variants.contract.dtype import Dtype
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Make what every point needs, so that no other series' samples are disturbed by that later. Answer: Done."""
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Make ``replicas`` of a point, prove the answer, warm everything up. Answer: Ready."""
+
+    point: Point
+    replicas: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Time every replica once. Answer: Taken."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True)
+class Release:
+    """Give up the point's memory. Answer: Done."""
+
+
+@dataclass(frozen=True)
+class MeasureRead:
+    """Measure the read ceilings; ``again``: even if they are known. Answer: Ceilings."""
+
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class MeasureMatmul:
+    """Measure the matmul ceiling of a dtype. Answer: Rate."""
+
+    dtype: Dtype
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What is known of a prepared point, samples apart; microseconds by scope.
+
+    ``swept_bytes`` are read before each round of a cold cell; 0 where none is cold.
+    """
+
+    replicas: int
+    swept_bytes: int
+    allocated_bytes: int
+    kernel: str
+    proof: Check
+    kv_error: float | None
+    plan_us: float
+    first_call_us: Mapping[str, float]
+    warmup_us: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One round: microseconds [replicas]."""
+
+    us: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A matmul ceiling."""
+
+    tflops: float
+
+
+@dataclass(frozen=True)
+class Done:
+    """Nothing to tell."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The status and reason of rows that will have no latency."""
+
+    status: str
+    reason: str
+
+
+Request = Begin | Prepare | Sample | Release | MeasureRead | MeasureMatmul
+Reply = Ready | Taken | Ceilings | Rate | Done | Failed
+
+
+class Hand(Protocol):
+    """A worker as the run sees it, in this process or in one of its own."""
+
+    def begun(self) -> None:
+        """Wait until it can be asked."""
+        ...
+
+    def ask(self, request: Request) -> Reply:
+        """Wait for the answer; whatever goes wrong is ``Failed``."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...

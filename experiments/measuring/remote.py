@@ -1,0 +1,141 @@
+"""A worker in a process of its own: what kills it, or never ends, is the rows of its series and nobody else's.
+
+Workers are forked from a server that has imported torch and the plug-ins once and has run nothing (`forkserver`; where
+there is none, `spawn`). While one is asked the run blocks on its pipe, and the others block on theirs.
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from experiments.measuring.bench import Bench
+from experiments.measuring.device import Device
+from experiments.measuring.messages import Begin, Failed, Reply, Request
+from experiments.measuring.series import Series
+from experiments.measuring.timing import make_timer
+from experiments.measuring.worker import Worker
+
+PROCESS_BYTES = 400 * 2**20  # of host memory that a worker takes before it holds anything
+START_S = 300  # for imports and the sweep, on a machine that is doing something else
+LINGER_S = 3  # between a process's last word and its end
+TAIL = 400  # characters of a dead worker's last words that go into the reason
+DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that a worker needs to begin."""
+
+    series: Series
+    device: Device
+    threads: int
+    words: Path  # where its standard error goes
+
+
+def import_ahead(several: Iterable[Series]) -> None:
+    """Have the server import what these series need before the first fork; without effect once it runs."""
+    if _METHOD == "forkserver":
+        plugins = {type(part).__module__ for s in several for part in (s.spec, s.policy, s.backend)}
+        multiprocessing.get_context(_METHOD).set_forkserver_preload([__name__, *sorted(plugins)])
+
+
+class Remote:
+    """A hand on another process. Once that is lost, every answer is why; the point at hand says it in its own words."""
+
+    def __init__(self, series: Series, device: Device, threads: int, timeout_s: float | None) -> None:
+        context = multiprocessing.get_context(_METHOD)
+        handle, words = tempfile.mkstemp(prefix="kvariants-worker-")
+        self.said = os.fdopen(handle, "rb")
+        self.timeout_s = timeout_s
+        self.words = Path(words)
+        self.lost: Failed | None = None
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(  # type: ignore[attr-defined]  # every context but the base class has it
+            target=serve, args=(theirs, Setup(series, device, threads, self.words))
+        )
+        self.process.start()
+        theirs.close()
+        with contextlib.suppress(OSError):  # it has ended already: ``begun`` will find out
+            self.pipe.send(Begin())
+
+    def begun(self) -> None:
+        """Wait until the process can be asked: nothing is timed while another one starts."""
+        answer = self._hear(START_S)
+        self.words.unlink(missing_ok=True)  # both sides have it open: nothing is left behind, however the run ends
+        if isinstance(answer, Failed):
+            self.lost = Failed(answer.status, f"while its worker started: {answer.reason}")
+
+    def ask(self, request: Request) -> Reply:
+        """Send and wait."""
+        if self.lost is not None:
+            return self.lost
+        try:
+            self.pipe.send(request)
+        except OSError:
+            return self._lose(self._died())
+        return self._hear(self.timeout_s)
+
+    def close(self) -> None:
+        """Let it go, and kill it if it does not: what it holds, nobody will miss."""
+        self.pipe.close()
+        self._end()
+        self.said.close()
+        self.words.unlink(missing_ok=True)
+
+    def _hear(self, timeout_s: float | None) -> Reply:
+        told = wait([self.pipe, self.process.sentinel], timeout_s)
+        if not told:
+            self.process.kill()
+            return self._lose(Failed("timeout", f"no answer within {timeout_s:g} s; killed"))
+        if self.pipe in told:
+            with contextlib.suppress(EOFError, OSError):
+                reply: Reply = self.pipe.recv()
+                return reply
+        return self._lose(self._died())
+
+    def _died(self) -> Failed:
+        self._end()
+        code = self.process.exitcode or 0
+        how = f"exit status {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+        words = " ".join(self.said.read().decode(errors="replace").split())[-TAIL:]
+        return Failed("crash", f"the worker process ended: {how}" + (f": {words}" if words else ""))
+
+    def _end(self) -> None:
+        self.process.join(LINGER_S)
+        self.process.kill()
+        self.process.join()
+
+    def _lose(self, why: Failed) -> Failed:
+        """Answer ``why`` now, and from now on that it was lost before."""
+        self.lost = Failed(why.status, f"not tried, for at an earlier point: {why.reason}")
+        return why
+
+
+def serve(pipe: Connection, setup: Setup) -> None:
+    """What runs in the process: answers until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's to act on
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)  # the server ends with the run, however that ends
+    with setup.words.open("wb") as words:
+        for descriptor in (1, 2):
+            os.dup2(words.fileno(), descriptor)
+    faulthandler.enable()
+    worker = Worker(setup.series, setup.threads, _bench(setup))
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            pipe.send(worker.ask(pipe.recv()))
+
+
+def _bench(setup: Setup) -> Bench:
+    device = setup.device
+    return Bench(device, make_timer(setup.series.timer.kind, device.kind, device.synchronize))

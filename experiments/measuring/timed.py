@@ -1,0 +1,120 @@
+"""Rows of a point that was timed: from what its worker said to the flat row, with the checks that it must pass."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.measuring import audit
+from experiments.measuring.ceilings import EVICTING
+from experiments.measuring.messages import Ready
+from experiments.measuring.roofs import Roofs
+from experiments.measuring.rounds import Lane
+from experiments.measuring.row import Where, failed_row, failed_rows, known, timed_columns, work_of
+from experiments.measuring.statistics import Summary, summarise
+from experiments.measuring.workload import Cell
+from experiments.record import Measurement
+from variants.contract.cost import Work, roofline
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The rows of one series at one point and, by key of a timed row, its raw samples in us [rounds, replicas]."""
+
+    rows: tuple[Measurement, ...]
+    samples: dict[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Race:
+    """What rows that were sampled in the same rounds share; columns of the row."""
+
+    name: str
+    interleave: str
+    stop: str
+
+
+def rows_of_lane(lane: Lane, race: Race, roofs: Roofs) -> Measured:
+    """All rows of a lane: timed, or without a latency and with the reason."""
+    if lane.failed is not None or lane.ready is None:
+        assert lane.failed is not None
+        return Measured(failed_rows(lane.where, lane.failed.status, lane.failed.reason), {})
+    rows, samples = [], {}
+    for cell in lane.where.series.workload.cells:
+        row = _unproved(lane.where, cell, lane.ready) or _timed_row(lane, cell, lane.ready, race, roofs)
+        rows.append(row)
+        if row.samples is not None:
+            samples[row.key] = lane.us(cell)
+    return Measured(tuple(rows), samples)
+
+
+def _unproved(where: Where, cell: Cell, ready: Ready) -> Measurement | None:
+    """Of a pair, the cold row that would say ``warm``, and so stand for the other one."""
+    said, reuse = _temperature(where, cell, ready)
+    if said == cell.temperature or said not in where.series.workload.temperatures:
+        return None
+    cache = where.device.last_level_cache if where.device else None
+    return failed_row(where, cell, "refused", f"cold needs {EVICTING}x the last-level cache ({cache} B); got {reuse} B")
+
+
+def _timed_row(lane: Lane, cell: Cell, ready: Ready, race: Race, roofs: Roofs) -> Measurement:
+    where, summary, work = lane.where, summarise(lane.us(cell)), work_of(lane.where, cell.scope)
+    temperature, reuse = _temperature(where, cell, ready)
+    ceiling, matmul = _read_ceiling(lane, temperature, work, summary, roofs), roofs.matmul(where)
+    columns = {
+        **known(where, cell.scope, temperature),
+        **timed_columns(summary, work, roofline(work, ceiling, matmul)),
+        "first_call_us": ready.first_call_us[cell.scope],
+        "warmup_us": ready.warmup_us[cell.scope],
+        "kv_error": ready.kv_error,
+        "plan_us": ready.plan_us,
+        "reuse_bytes": reuse,
+        "interleave": race.interleave,
+        "race": race.name,
+        "stop": race.stop,
+        "read_ceiling_gbps": ceiling,
+        "matmul_ceiling_tflops": matmul,
+        "kernel": ready.kernel,
+    }
+    checks = (
+        ready.proof,
+        audit.below_ceiling(columns["bandwidth_gbps"], ceiling),
+        audit.allocated_as_predicted(ready.allocated_bytes, columns["allocated_bytes"]),
+        audit.no_outliers(summary),
+    )
+    return Measurement(**columns, **_verdict(checks))
+
+
+def _read_ceiling(lane: Lane, temperature: str, work: Work, summary: Summary, roofs: Roofs) -> float:
+    """The ceiling that fits a row; measured once more if the row is above it, before anyone calls the row a lie."""
+    where, achieved = lane.where, work.io_bytes / summary.p50 / 1e3
+    cache = where.device.last_level_cache if where.device else None
+    ceiling = roofs.read(where).at(temperature, work.io_bytes, cache)
+    if not audit.below_ceiling(achieved, ceiling).holds and roofs.again(where, lane.hand) is not None:
+        ceiling = roofs.read(where).at(temperature, work.io_bytes, cache)
+    return ceiling
+
+
+def _temperature(where: Where, cell: Cell, ready: Ready) -> tuple[str, int]:
+    """Cold only if the bytes touched between two uses are known to evict the last-level cache; warm: one replica's.
+
+    Only the series' own bytes count: its replicas and its sweep. What other series read in between evicts too.
+    """
+    io_bytes = work_of(where, cell.scope).io_bytes
+    if cell.temperature == "warm":
+        return "warm", io_bytes
+    reuse, cache = (
+        ready.replicas * io_bytes + ready.swept_bytes,
+        where.device.last_level_cache if where.device else None,
+    )
+    return ("cold" if cache is not None and reuse >= EVICTING * cache else "warm"), reuse
+
+
+def _verdict(checks: tuple[audit.Check, ...]) -> dict[str, Any]:
+    failed = audit.failures(checks)
+    return {
+        "audits": "; ".join(map(str, checks)),
+        "status": "quarantined" if failed else "ok",
+        "reason": failed or None,
+    }

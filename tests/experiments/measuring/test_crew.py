@@ -1,0 +1,118 @@
+"""Which series race, how many at once, and what the end of a worker's process means."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from experiments.measuring import crew as module
+from experiments.measuring.bench import Benches
+from experiments.measuring.crew import Conduct, Crew, Group, Places, grouped
+from experiments.measuring.device import Device
+from experiments.measuring.measure import Entrant, measure_point
+from experiments.measuring.point import points
+from experiments.measuring.remote import PROCESS_BYTES, Remote, import_ahead
+from experiments.measuring.roofs import Roofs
+from experiments.measuring.row import Where
+from experiments.measuring.timed import Measured
+from tests.experiments.builders import SMALL_CACHE, device, series
+from tests.experiments.racing import Ending, Pretender
+
+INSIDE = Conduct("none", None, 8)
+
+
+def places(attention: str = "gqa", on: Device | None = None, **changes: Any) -> Places:
+    made = series(attention, **changes)
+    return tuple(Where(made, point, on or device(), 2) for point in points(made))
+
+
+def sizes(count: int, conduct: Conduct, on: Device | None = None) -> list[int]:
+    return [len(group) for group in grouped([places(on=on)] * count, conduct)]
+
+
+# who races
+
+
+def test_series_with_the_same_points_race_whatever_else_differs() -> None:
+    several = [places("gqa"), places("mla", backend="eager", dtype="bf16"), places("mha", storage="paged")]
+    assert grouped(several, INSIDE) == [tuple(several)]
+
+
+@pytest.mark.parametrize("other", [{"context": [16, 32]}, {"batch": 2}, {"timer": {"rounds": 9}}])
+def test_series_of_other_points_or_another_clock_do_not(other: dict[str, Any]) -> None:
+    several = [places("gqa"), places("mla", **other), places("mha")]
+    assert grouped(several, INSIDE) == [(several[0], several[2]), (several[1],)]
+
+
+@pytest.mark.parametrize(("count", "groups"), [(8, [8]), (9, [4, 5]), (17, [5, 6, 6]), (1, [1])])
+def test_too_many_are_split_evenly(count: int, groups: list[int]) -> None:
+    assert sizes(count, INSIDE) == groups
+
+
+def test_processes_and_their_sweeps_take_two_thirds_of_the_memory_at_most() -> None:
+    each = PROCESS_BYTES + 5 * SMALL_CACHE
+    conduct = Conduct("process", None, 8)
+    assert [conduct.at_once(device(free=free * each * 3 // 2 + 1)) for free in (0, 1, 3, 100)] == [1, 1, 3, 8]
+    assert sizes(4, conduct, on=device(free=each * 3)) == [2, 2]
+    assert sizes(4, INSIDE, on=device(free=each * 3)) == [4]  # in one process there is one sweep
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"isolation": "thread"}, "isolation must be one of process, none; got 'thread'"),
+        ({"timeout_s": 0}, "timeout_s must be a number > 0; got 0"),
+        ({"race_size": 0}, "race_size must be a whole number >= 1; got 0"),
+    ],
+)
+def test_conduct_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(INSIDE, **changes)
+
+
+def test_there_are_workers_for_one_group_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    monkeypatch.setattr(module, "Worker", lambda made, *rest: Pretender(made.labels.attention, log))
+    one, other = (places("gqa"),), (places("mla"), places("mha"))
+    crew = Crew(INSIDE, Benches())
+    assert crew.of(one) is crew.of(one)
+    assert log == []
+    assert len(crew.of(other)) == 2
+    assert log == ["gqa close"]
+    crew.dismiss()
+    crew.dismiss()
+    assert log == ["gqa close", "mla close", "mha close"]
+
+
+# processes of their own
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_or_never_answers_leaves_the_others_rows() -> None:
+    """Four real processes at two points: one is right, one exits, one is killed, one hangs."""
+    ends = {"exit": "crash", "kill": "crash", "hang": "timeout"}
+    small = [places("gqa", device(last_level_cache=2**20), backend="eager", scopes=["attend"])]
+    for how in ends:
+        ending = replace(small[0][0].series, backend=Ending(how))
+        small.append(tuple(replace(where, series=ending) for where in small[0]))
+    crew, roofs, group = Crew(Conduct("process", None, 8), Benches()), Roofs(), tuple(small)
+    import_ahead(run[0].series for run in group)
+    try:
+        hangs = crew.of(group)[3]
+        assert isinstance(hangs, Remote)
+        hangs.timeout_s = 2
+        told = [_measure(crew, roofs, group, index) for index in range(2)]
+    finally:
+        crew.dismiss()
+    for at in told:
+        assert [row.status for one in at for row in one.rows] == ["ok", *ends.values()], at
+    (_, exited, killed, hung), later = ([str(one.rows[0].reason) for one in at] for at in told)
+    assert exited == "the worker process ended: exit status 7: the kernel says goodbye"
+    assert killed == "the worker process ended: killed by SIGKILL"
+    assert hung == "no answer within 2 s; killed"
+    assert later[1] == f"not tried, for at an earlier point: {exited}"
+
+
+def _measure(crew: Crew, roofs: Roofs, group: Group, index: int) -> list[Measured]:
+    entrants = [Entrant(run[index], hand) for run, hand in zip(group, crew.of(group), strict=True)]
+    return measure_point(entrants, group[0][0].series.timer, roofs)
