@@ -25,7 +25,7 @@ STATUSES = (
 )
 CLEAN = ("ok", "refused", "too_large")  # a run with only these exits 0
 TIMED = ("ok", "quarantined")  # only these carry what a clock gave
-SCOPES = ("attend", "step", "prefill", "recompute")
+SCOPES = ("attend", "step", "prefill", "recompute", "project", "absorb", "append", "output")
 RECORDS = "records.jsonl"
 ALSO = "; also "  # between the reasons of one refusal, each of which may hold a "; " of its own
 _SAMPLED = ("latency_us_p10", "latency_us_p90", "latency_us_ci_low", "latency_us_ci_high", "samples", "rounds")
@@ -52,6 +52,7 @@ class Measurement:
     Rows of one ``race`` were sampled in the same rounds, the series in turn: round r of one belongs to round r of all.
     ``interleave``: their caches were ``resident`` together, or allocated anew each round (``realloc``); ``none``: there
     was one series. ``stop``: why rounds ended: the width of the interval (``ci``), the most ``rounds``, the ``budget``.
+    ``weight_bytes`` are the layer's; in rows of project, absorb, append and output, parts of a step, those of the part.
     ``kv_error`` is the relative error of attended values that a cache of codes causes, against one of ``dtype``.
     A ``predicted`` row has a latency but no samples and so no spread.
     Raises ValueError if the status does not allow the fields that are set.

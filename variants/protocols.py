@@ -112,6 +112,19 @@ class Attention(Protocol):
         ...
 
 
+@runtime_checkable
+class Absorbing(Protocol):
+    """An attention that can run its ``Part.ABSORB`` products alone, as ``query`` and ``output`` run them in a step."""
+
+    def absorb_query(self, q: Float[Tensor, "B Q H _K"]) -> Float[Tensor, "B Q H K"]:
+        """Queries of the form that prefill uses, in the width that the cache is scored in."""
+        ...
+
+    def absorb_output(self, o: Float[Tensor, "B Q H V"]) -> Float[Tensor, "B Q H _V"]:
+        """Attended values in the width that the form which prefill uses projects."""
+        ...
+
+
 @dataclass(frozen=True)
 class Request:
     """What a backend is asked to do, without a tensor: enough to refuse."""

@@ -39,7 +39,12 @@ def allocated_as_predicted(allocated: int, predicted: int) -> Check:
 
 def matches_oracle(error: float, budget: float) -> Check:
     """The timed output equals eager's on the same view, within what rounding explains."""
-    return Check("oracle", error <= budget, f"relative error {error:.3g}, budget {budget:.3g}")
+    return within("oracle", error, budget)
+
+
+def within(name: str, error: float, budget: float) -> Check:
+    """A relative error that rounding explains. Not so if it is not a number."""
+    return Check(name, error <= budget, f"relative error {error:.3g}, budget {budget:.3g}")
 
 
 def no_outliers(summary: Summary) -> Check:

@@ -9,6 +9,7 @@ from experiments.measuring.point import obstacle, replicas_alone, replicas_each
 from experiments.measuring.roofs import Roofs
 from experiments.measuring.rounds import Lane, take_rounds
 from experiments.measuring.row import Where, failed_rows
+from experiments.measuring.scopes import blocked_scopes
 from experiments.measuring.series import TimerChoice
 from experiments.measuring.timed import Measured, Race, rows_of_lane
 from experiments.record import Measurement
@@ -29,8 +30,11 @@ def measure_point(entrants: Sequence[Entrant], timer: TimerChoice, roofs: Roofs)
     """
     lanes = [Lane(entrant.where.now(), entrant.hand, replicas=1) for entrant in entrants]
     for lane in lanes:
-        lane.failed = obstacle(lane.where) or roofs.find(lane.where, lane.hand)  # before caches take the memory
-    race = _race([lane for lane in lanes if lane.failed is None], timer)
+        lane.failed = obstacle(lane.where)
+        lane.blocked = {} if lane.failed else blocked_scopes(lane.where)
+        if not lane.idle:
+            lane.failed = roofs.find(lane.where, lane.hand)  # before caches take the memory
+    race = _race([lane for lane in lanes if not lane.idle], timer)
     measured = [rows_of_lane(lane, race, roofs) for lane in lanes]
     for lane in lanes:
         if lane.failed is None:
@@ -49,7 +53,7 @@ def _race(lanes: Sequence[Lane], timer: TimerChoice) -> Race:
     if resident:
         for lane in lanes:
             lane.prepare()
-    running = [lane for lane in lanes if lane.failed is None]
+    running = [lane for lane in lanes if not lane.idle]
     stop = take_rounds(running, timer, realloc=not resident)
     together = "resident" if resident else "realloc"
     return Race(uuid.uuid4().hex[:12], together if len(running) > 1 else "none", stop)

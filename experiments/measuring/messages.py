@@ -18,10 +18,11 @@ class Begin:
 
 @dataclass(frozen=True)
 class Prepare:
-    """Make ``replicas`` of a point, prove the answer, warm everything up. Answer: Ready."""
+    """Make ``replicas`` of a point, prove the answers of some scopes, warm everything up. Answer: Ready."""
 
     point: Point
     replicas: int
+    scopes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,27 @@ class MeasureMatmul:
 
 
 @dataclass(frozen=True)
+class Failed:
+    """The status and reason of rows that will have no latency."""
+
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Scoped:
+    """What is known of a scope that is ready to be sampled; microseconds."""
+
+    kernel: str
+    proof: Check
+    plan_us: float
+    first_call_us: float
+    warmup_us: float
+
+
+@dataclass(frozen=True)
 class Ready:
-    """What is known of a prepared point, samples apart; microseconds by scope.
+    """What is known of a prepared point, samples apart. A scope that failed leaves the others as they are.
 
     ``swept_bytes`` are read before each round of a cold cell; 0 where none is cold.
     """
@@ -60,12 +80,8 @@ class Ready:
     replicas: int
     swept_bytes: int
     allocated_bytes: int
-    kernel: str
-    proof: Check
     kv_error: float | None
-    plan_us: float
-    first_call_us: Mapping[str, float]
-    warmup_us: Mapping[str, float]
+    scopes: Mapping[str, Scoped | Failed]
 
 
 @dataclass(frozen=True)
@@ -85,14 +101,6 @@ class Rate:
 @dataclass(frozen=True)
 class Done:
     """Nothing to tell."""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The status and reason of rows that will have no latency."""
-
-    status: str
-    reason: str
 
 
 Request = Begin | Prepare | Sample | Release | MeasureRead | MeasureMatmul

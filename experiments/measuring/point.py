@@ -4,15 +4,14 @@ from collections.abc import Sequence
 
 from experiments.measuring.device import Device, find_device
 from experiments.measuring.messages import Failed
-from experiments.measuring.prepare import oracle_bytes, read_layout, read_policy, replica_bytes, replica_count
-from experiments.measuring.row import Where
+from experiments.measuring.prepare import HEADROOM, oracle_bytes, read_layout, read_policy, replica_bytes, replica_count
+from experiments.measuring.row import Where, gib
+from experiments.measuring.scopes import workspaces
 from experiments.measuring.series import Series
 from experiments.measuring.timing import fixed_threads, timer_reasons
 from experiments.record import together
 from variants.contract.cost import Point
 from variants.protocols import Request
-
-HEADROOM = 0.9  # share of the free memory that a point may plan to use
 
 
 def points(series: Series) -> list[Point]:
@@ -46,9 +45,9 @@ def obstacle(where: Where) -> Failed | None:
     parts, free = replica_bytes(where.series, where.point) | oracle, int(where.device.free_memory() * HEADROOM)
     if sum(parts.values()) <= free:
         return None
-    sums = " + ".join(f"{name} {_gib(size)}" for name, size in parts.items())
+    sums = " + ".join(f"{name} {gib(size)}" for name, size in parts.items())
     cache = f"{where.point.batch} x {where.point.context} tokens x {layout.bytes_per_token} B"
-    needs = f"needs {_gib(sum(parts.values()))}: {sums}; the cache is {cache}; free: {_gib(free)}"
+    needs = f"needs {gib(sum(parts.values()))}: {sums}; the cache is {cache}; free: {gib(free)}"
     return Failed("too_large", needs)
 
 
@@ -56,6 +55,7 @@ def replicas_each(wheres: Sequence[Where], free: int) -> list[int] | None:
     """Replicas per series so that all of them fit into ``free`` bytes together; None if not even one each does."""
     each = [sum(replica_bytes(where.series, where.point).values()) for where in wheres]
     room = int(free * HEADROOM) - max(oracle_bytes(where.series, where.point) for where in wheres)
+    room -= sum(sum(workspaces(where).values()) for where in wheres)
     alone = replicas_alone(wheres, free)
     for most in range(max(alone), 0, -1):
         counts = [min(most, count) for count in alone]
@@ -80,7 +80,3 @@ def _backend_reasons(series: Series, device: Device) -> list[str]:
         ragged=False,
     )
     return series.backend.refuses(request)
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB ({size} B)" if size >= 2**20 else f"{size} B"

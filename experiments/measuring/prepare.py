@@ -21,6 +21,7 @@ from variants.protocols import Attention, KVCache, StoragePolicy
 from variants.storage.contiguous import Contiguous
 from variants.view import TORCH_DTYPES
 
+HEADROOM = 0.9  # share of the free memory that a point may plan to use
 REPLICA_SHARE = 3  # replicas may take at most a third of the free memory
 REPLICA_BYTES = 4 * 2**30  # and at most this much: filling more would take longer than measuring
 ROUNDINGS = 4  # of the output dtype's epsilon: rounded weights, rounded products and the rounded output

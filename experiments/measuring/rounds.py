@@ -18,23 +18,31 @@ from experiments.measuring.series import TimerChoice
 from experiments.measuring.statistics import LEAST_ROUNDS, summarise
 from experiments.measuring.workload import Cell
 
+LOST = ("crash", "timeout")  # a worker that will not answer again
+
 
 @dataclass
 class Lane:
-    """One series in the rounds of one point: what it has said so far. After a failure it is asked nothing more."""
+    """One series in the rounds of one point: what it has said so far. After a failure it is asked nothing more.
+
+    ``blocked``: scopes that cannot be sampled, and why, where the others can.
+    """
 
     where: Where
     hand: Hand
     replicas: int
+    blocked: dict[str, Failed] = field(default_factory=dict)
     ready: Ready | None = None
     failed: Failed | None = None
     rounds: dict[Cell, list[tuple[float, ...]]] = field(default_factory=dict)
 
     def prepare(self) -> None:
-        """Make the replicas ready to be sampled."""
-        reply = self.hand.ask(Prepare(self.where.point, self.replicas))
+        """Make the replicas ready to be sampled, in every scope that is not blocked."""
+        scopes = tuple(s for s in self.where.series.workload.scopes if s not in self.blocked)
+        reply = self.hand.ask(Prepare(self.where.point, self.replicas, scopes))
         if isinstance(reply, Ready):
             self.ready = reply
+            self.blocked |= {scope: found for scope, found in reply.scopes.items() if isinstance(found, Failed)}
         else:
             self._fail(reply)
 
@@ -43,15 +51,24 @@ class Lane:
         for cell in self.where.series.workload.cells:
             if self.failed is not None:
                 return
+            if cell.scope in self.blocked:
+                continue
             reply = self.hand.ask(Sample(cell))
             if isinstance(reply, Taken):
                 self.rounds.setdefault(cell, []).append(reply.us)
+            elif isinstance(reply, Failed) and reply.status not in LOST:
+                self.blocked[cell.scope] = reply
             else:
                 self._fail(reply)
 
     def release(self) -> None:
         """Give up the memory."""
         self.hand.ask(Release())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to sample."""
+        return self.failed is not None or all(scope in self.blocked for scope in self.where.series.workload.scopes)
 
     def us(self, cell: Cell) -> NDArray[np.float64]:
         """Samples [rounds, replicas] of one row."""
@@ -74,7 +91,7 @@ def take_rounds(
     for number in itertools.count(1):
         for lane in lanes if number % 2 else lanes[::-1]:
             _turn(lane, realloc)
-        enough = _enough([lane for lane in lanes if lane.failed is None], timer, number, clock() - start)
+        enough = _enough([lane for lane in lanes if not lane.idle], timer, number, clock() - start)
         if enough is not None:
             return enough
     raise AssertionError("unreachable")

@@ -10,9 +10,11 @@ from experiments.measuring.series import Labels, Series
 from experiments.measuring.statistics import Summary
 from experiments.measuring.workload import Cell
 from experiments.record import Measurement, point_key
-from variants.contract.cost import Floor, Point, Work, attend_work, cache_bytes, step_work
+from variants.contract.cost import Floor, Point, Work, cache_bytes
 from variants.contract.keep import Window
 from variants.contract.layout import CacheLayout
+from variants.contract.scopes import PARTS, part_weights, scope_work
+from variants.protocols import Spec
 
 
 def _now() -> str:
@@ -84,11 +86,12 @@ def known(where: Where, scope: str, temperature: str) -> dict[str, Any]:
 
 def work_of(where: Where, scope: str) -> Work:
     """Bytes and FLOPs of a scope, from the spec's layout, geometry and matmuls."""
-    spec = where.series.spec
-    layout, geometry = spec.layout(where.series.workload.kv_dtype), spec.geometry()
-    if scope == "attend":
-        return attend_work(layout, geometry, spec.matmuls(), where.point)
-    return step_work(layout, geometry, spec.matmuls(), spec.hidden_size, where.point)
+    return scope_work(scope, where.series.spec, where.series.workload.kv_dtype, where.point)
+
+
+def gib(size: int) -> str:
+    """A size as reasons say it."""
+    return f"{size / 2**30:.2f} GiB ({size} B)" if size >= 2**20 else f"{size} B"
 
 
 def timed_columns(summary: Summary, work: Work, floor: Floor) -> dict[str, Any]:
@@ -154,10 +157,15 @@ def _shape_columns(where: Where, scope: str) -> dict[str, Any]:
         "scale": geometry.scale,
         "cache_bytes": cache_bytes(layout, point),
         **_allocated_columns(series, layout, point),
-        "weight_bytes": point.dtype.bytes(spec.weight_elements),
+        "weight_bytes": point.dtype.bytes(_weights(spec, scope)),
         "io_bytes": work.io_bytes,
         "flops": work.flops,
     }
+
+
+def _weights(spec: Spec, scope: str) -> int:
+    """Elements of the layer; of a part of a step, which no other row is about, those it multiplies by."""
+    return part_weights(scope, spec) if scope in PARTS and scope != "attend" else spec.weight_elements
 
 
 def _machine_columns(where: Where) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from experiments.measuring import audit
 from experiments.measuring.ceilings import EVICTING
-from experiments.measuring.messages import Ready
+from experiments.measuring.messages import Ready, Scoped
 from experiments.measuring.roofs import Roofs
 from experiments.measuring.rounds import Lane
 from experiments.measuring.row import Where, failed_row, failed_rows, known, timed_columns, work_of
@@ -37,16 +37,25 @@ class Race:
 
 def rows_of_lane(lane: Lane, race: Race, roofs: Roofs) -> Measured:
     """All rows of a lane: timed, or without a latency and with the reason."""
-    if lane.failed is not None or lane.ready is None:
-        assert lane.failed is not None
+    if lane.failed is not None:
         return Measured(failed_rows(lane.where, lane.failed.status, lane.failed.reason), {})
     rows, samples = [], {}
     for cell in lane.where.series.workload.cells:
-        row = _unproved(lane.where, cell, lane.ready) or _timed_row(lane, cell, lane.ready, race, roofs)
+        row = _row(lane, cell, race, roofs)
         rows.append(row)
         if row.samples is not None:
             samples[row.key] = lane.us(cell)
     return Measured(tuple(rows), samples)
+
+
+def _row(lane: Lane, cell: Cell, race: Race, roofs: Roofs) -> Measurement:
+    blocked = lane.blocked.get(cell.scope)
+    if blocked is not None:
+        return failed_row(lane.where, cell, blocked.status, blocked.reason)
+    assert lane.ready is not None
+    scoped = lane.ready.scopes[cell.scope]
+    assert isinstance(scoped, Scoped)
+    return _unproved(lane.where, cell, lane.ready) or _timed_row(lane, cell, lane.ready, scoped, race, roofs)
 
 
 def _unproved(where: Where, cell: Cell, ready: Ready) -> Measurement | None:
@@ -58,27 +67,27 @@ def _unproved(where: Where, cell: Cell, ready: Ready) -> Measurement | None:
     return failed_row(where, cell, "refused", f"cold needs {EVICTING}x the last-level cache ({cache} B); got {reuse} B")
 
 
-def _timed_row(lane: Lane, cell: Cell, ready: Ready, race: Race, roofs: Roofs) -> Measurement:
+def _timed_row(lane: Lane, cell: Cell, ready: Ready, scoped: Scoped, race: Race, roofs: Roofs) -> Measurement:
     where, summary, work = lane.where, summarise(lane.us(cell)), work_of(lane.where, cell.scope)
     temperature, reuse = _temperature(where, cell, ready)
     ceiling, matmul = _read_ceiling(lane, temperature, work, summary, roofs), roofs.matmul(where)
     columns = {
         **known(where, cell.scope, temperature),
         **timed_columns(summary, work, roofline(work, ceiling, matmul)),
-        "first_call_us": ready.first_call_us[cell.scope],
-        "warmup_us": ready.warmup_us[cell.scope],
+        "first_call_us": scoped.first_call_us,
+        "warmup_us": scoped.warmup_us,
         "kv_error": ready.kv_error,
-        "plan_us": ready.plan_us,
+        "plan_us": scoped.plan_us,
         "reuse_bytes": reuse,
         "interleave": race.interleave,
         "race": race.name,
         "stop": race.stop,
         "read_ceiling_gbps": ceiling,
         "matmul_ceiling_tflops": matmul,
-        "kernel": ready.kernel,
+        "kernel": scoped.kernel,
     }
     checks = (
-        ready.proof,
+        scoped.proof,
         audit.below_ceiling(columns["bandwidth_gbps"], ceiling),
         audit.allocated_as_predicted(ready.allocated_bytes, columns["allocated_bytes"]),
         audit.no_outliers(summary),

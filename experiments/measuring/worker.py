@@ -21,12 +21,15 @@ from experiments.measuring.messages import (
     Reply,
     Request,
     Sample,
+    Scoped,
     Taken,
 )
-from experiments.measuring.prepare import Proof, Replica, error_budget, prepare, prove
+from experiments.measuring.prepare import Replica, error_budget, prepare, prove
+from experiments.measuring.scopes import Proved, Timeable, ready
 from experiments.measuring.series import Series
 from experiments.measuring.timing import Call, fixed_threads
 from experiments.measuring.workload import Cell
+from variants.contract.cost import Point
 from variants.view import TORCH_DTYPES
 
 SETTLE_S = 0.02  # OpenMP threads of whoever ran before spin for some milliseconds after their last parallel region
@@ -40,6 +43,7 @@ class Worker:
         self.threads = threads
         self.bench = bench
         self.replicas: list[Replica] = []
+        self.made: dict[str, Timeable] = {}
 
     def begun(self) -> None:
         """Nobody starts beside it: what a point needs is made when it is needed."""
@@ -49,11 +53,8 @@ class Worker:
         try:
             with fixed_threads(self.threads), torch.no_grad():
                 return self._answer(request)
-        except (MemoryError, torch.OutOfMemoryError) as error:
-            return Failed("oom", f"out of memory: {error}")
         except Exception as error:  # whatever one point does wrong is that point's row, and the next one runs
-            status = "oom" if "can't allocate memory" in str(error) else "error"  # torch's CPU allocator
-            return Failed(status, f"{type(error).__name__}: {error}")
+            return _failure(error)
 
     def close(self) -> None:
         """Give up what is held."""
@@ -91,27 +92,32 @@ class Worker:
         self.replicas = prepare(self.series, request.point, device, request.replicas)
         first = self.replicas[0]
         found = prove(first, device.synchronize)
-        proof = audit.matches_oracle(found.relative_error, error_budget(TORCH_DTYPES[request.point.dtype]))
-        if not proof.holds:
-            return Failed("wrong", proof.numbers)
+        oracle = audit.matches_oracle(found.relative_error, error_budget(TORCH_DTYPES[request.point.dtype]))
+        if not oracle.holds:
+            return Failed("wrong", oracle.numbers)
         kv_error = coding_error(self.series, first.planned.attention, request.point.context, device)
-        warm = {scope: self._warm_up(scope) for scope in self.series.workload.scopes}
+        proved = Proved(oracle, found.first_call_us, kv_error)
         return Ready(
             replicas=len(self.replicas),
             swept_bytes=self.bench.sweep.bytes if self._sweeps else 0,
             allocated_bytes=first.planned.cache.allocated_bytes,
-            kernel=first.planned.plan.kernel,
-            proof=proof,
             kv_error=kv_error,
-            plan_us=first.plan_us,
-            first_call_us={scope: _first(scope, us, found) for scope, us in warm.items()},
-            warmup_us={scope: sum(us[1:]) for scope, us in warm.items()},
+            scopes={scope: self._ready(request.point, scope, proved) for scope in request.scopes},
         )
 
-    def _warm_up(self, scope: str) -> list[float]:
-        """Run every call once, so that compilation, allocation and page faults are in no sample; microseconds."""
-        hardest = min(self.series.workload.temperatures)  # cold, if asked for, calls every replica
-        return [self.bench.timer.time(call) for call in self._calls(Cell(scope, hardest))]
+    def _ready(self, point: Point, scope: str, proved: Proved) -> Scoped | Failed:
+        """Prove a scope, then run every call once: compilation, allocation and page faults are in no sample."""
+        try:
+            made = ready(self.series, point, scope, self.replicas, proved, self.bench.device.synchronize)
+            if not made.proof.holds:
+                return Failed("wrong", made.proof.numbers)
+            self.made[scope] = made
+            hardest = min(self.series.workload.temperatures)  # cold, if asked for, calls every replica
+            us = [self.bench.timer.time(call) for call in self._calls(Cell(scope, hardest))]
+        except Exception as error:  # what one scope does wrong is its row, and the next one runs
+            return _failure(error)
+        first = us[0] if made.first_call_us is None else made.first_call_us
+        return Scoped(made.kernel, made.proof, made.plan_us, first, sum(us[1:]))
 
     def _sample(self, cell: Cell) -> Taken:
         calls = self._calls(cell)
@@ -123,18 +129,20 @@ class Worker:
 
     def _calls(self, cell: Cell) -> list[Call]:
         """One call per replica; a warm cell repeats the first replica's."""
-        calls = [replica.attend if cell.scope == "attend" else replica.step for replica in self.replicas]
+        calls = list(self.made[cell.scope].calls)
         return calls if cell.temperature == "cold" else calls[:1] * len(calls)
 
     def _release(self) -> Done:
-        self.replicas = []
+        self.replicas, self.made = [], {}
         self.bench.device.release()
         return Done()
 
 
-def _first(scope: str, us: list[float], found: Proof) -> float:
-    """The very first call of a scope; for ``attend`` that was the one which was held against the oracle."""
-    return found.first_call_us if scope == "attend" else us[0]
+def _failure(error: Exception) -> Failed:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return Failed("oom", f"out of memory: {error}")
+    status = "oom" if "can't allocate memory" in str(error) else "error"  # torch's CPU allocator
+    return Failed(status, f"{type(error).__name__}: {error}")
 
 
 def _repeat(call: Call, seconds: float) -> None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from variants.contract.dtype import Dtype
+from variants.contract.scopes import SCOPES
 from variants.contract.tokens import parse_tokens
 
-SCOPES = ("attend", "step")
 TEMPERATURES = ("cold", "warm")
 _OPTIONS = ("batch", "context", "queries", "dtype", "kv_dtype", "seed", "scopes", "temperature")
 

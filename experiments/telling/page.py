@@ -17,6 +17,7 @@ from experiments.telling.folder import FIGURES
 from experiments.telling.frame import Tidy, distinct, family_order, plain
 from experiments.telling.markdown import Markdown, alt_text, code_block, escape, table
 from experiments.telling.rule import Rule
+from experiments.telling.section import Section
 from experiments.telling.setting import Setting
 from experiments.telling.support import Support, support_table
 from experiments.telling.tables import Table, coverage, environment, gaps, not_run, points
@@ -35,6 +36,7 @@ class Facts:
     matrices: Sequence[Drawn | None]
     rule: Rule
     command: str
+    sections: Sequence[Section] = ()
 
 
 def render(facts: Facts) -> str:
@@ -86,7 +88,8 @@ def _context(facts: Facts) -> dict[str, Any]:
         ],
         "pages": [_page(facts, n, page) for n, page in enumerate(facts.pages)],
         "environment": environment(facts.pages),
-        "gaps": gaps(facts.pages, frozenset().union(*(s.explained for s in facts.supports if s))),
+        "gaps": gaps(facts.pages, frozenset().union(*(s.explained for s in (*facts.supports, *facts.sections) if s))),
+        "sections": facts.sections,
         "not_run": not_run(facts.pages),
         "never": sorted({a.variant for d in facts.decisions for a in d.absent if a.why.startswith("never run")}),
         "counts": _counts(facts.tidy),

@@ -7,10 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from experiments.telling.figures import bandwidth, cache, latency, roofline
+from experiments.telling.figures import bandwidth, cache, latency, parts, roofline, saving
 from experiments.telling.figures import support as matrix
 from experiments.telling.figures.canvas import Drawn, look
 from experiments.telling.figures.style import Style, styles
+from experiments.telling.parts import parts as parts_section
+from experiments.telling.parts import taken_apart
+from experiments.telling.saving import saving as saving_section
+from experiments.telling.saving import told
+from experiments.telling.section import Section
 from experiments.telling.setting import Setting
 from experiments.telling.support import Support
 
@@ -33,6 +38,23 @@ def draw_supports(supports: Sequence[Support | None], folder: Path) -> list[Draw
     """Draw each support matrix there is."""
     with look():
         return [matrix.draw(it, folder, _stem(it.decision.setting, "support")) if it else None for it in supports]
+
+
+def draw_sections(pages: Sequence[Setting], folder: Path) -> list[Section]:
+    """The sections that stand only where their rows do, each with its figures drawn."""
+    look_of = styles(label for page in pages for label in page.variants)
+    found = []
+    with look():
+        for n, page in enumerate(pages, start=1):
+            if told(page):
+                drawn = [
+                    saving.draw_step(page, look_of, folder, _stem(page, "saving-step")),
+                    saving.draw_added(page, look_of, folder, _stem(page, "saving-added")),
+                ]
+                found.append(saving_section(page, n, drawn))
+            if taken_apart(page):
+                found.append(parts_section(page, n, parts.draw(page, folder, _stem(page, "parts"))))
+    return found
 
 
 def _draw_page(page: Setting, look_of: dict[str, Style], folder: Path) -> list[Drawn]:

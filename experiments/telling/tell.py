@@ -8,7 +8,7 @@ from experiments.telling.decision import decide_all
 from experiments.telling.folder import FIGURES, PAGE, report_folder
 from experiments.telling.frame import tidy
 from experiments.telling.page import Facts, render
-from experiments.telling.plots import draw_all, draw_supports
+from experiments.telling.plots import draw_all, draw_sections, draw_supports
 from experiments.telling.rule import Rule
 from experiments.telling.setting import settings
 from experiments.telling.summary import summary_table
@@ -40,10 +40,12 @@ def tell(runs: Path, out: Path, rule: Rule, command: str) -> Told:
         figures = draw_all(pages, folder / FIGURES)
         matrices = [support(decision, rule) for decision in decisions]
         drawn = draw_supports(matrices, folder / FIGURES)
-        facts = Facts(told, pages, decisions, figures, matrices, drawn, rule, command)
+        sections = draw_sections(pages, folder / FIGURES)
+        facts = Facts(told, pages, decisions, figures, matrices, drawn, rule, command, sections)
         # a path that the locale could not decode holds surrogates, which UTF-8 has no bytes for
         (folder / PAGE).write_text(render(facts), encoding="utf-8", errors="replace", newline="\n")
-    every = [*(figure for page in figures for figure in page), *filter(None, drawn)]
+    inside = (block.figure for section in sections for block in section.blocks)
+    every = [*(figure for page in figures for figure in page), *filter(None, drawn), *filter(None, inside)]
     saved = tuple(out / FIGURES / f"{figure.stem}.png" for figure in every)
     return Told(out / PAGE, saved, summary_table(decisions), told.warnings)
 

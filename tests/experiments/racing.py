@@ -21,6 +21,7 @@ from experiments.measuring.messages import (
     Reply,
     Request,
     Sample,
+    Scoped,
     Taken,
 )
 from variants.backend.eager import Eager
@@ -75,8 +76,10 @@ class Pretender:
 
 def ready(replicas: int) -> Ready:
     """What a worker says of a point that it has prepared."""
+    right = Check("oracle", True, "by heart")
     times = {"attend": 900.0, "step": 950.0}
-    return Ready(replicas, 2**20, 4096, "pretended", Check("oracle", True, "by heart"), None, 5.0, times, times)
+    scopes = {scope: Scoped("pretended", right, 5.0, us, us) for scope, us in times.items()}
+    return Ready(replicas, 2**20, 4096, None, scopes)
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ def test_scopes_and_statuses_are_the_whole_list() -> None:
     assert ", ".join(STATUSES) == (
         "ok, refused, too_large, wrong, oom, timeout, crash, error, interrupted, quarantined"
     )
-    assert ", ".join(SCOPES) == "attend, step, prefill, recompute"
+    assert ", ".join(SCOPES) == "attend, step, prefill, recompute, project, absorb, append, output"
 
 
 # keys

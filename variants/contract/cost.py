@@ -10,6 +10,7 @@ from enum import Enum
 
 from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry
+from variants.contract.keep import Keep
 from variants.contract.layout import CacheLayout
 
 
@@ -18,6 +19,14 @@ class Applied(Enum):
 
     NEW = "new"
     CACHED = "cached"
+
+
+class Part(Enum):
+    """Which part of a step a product belongs to; products applied to cached tokens belong to attending."""
+
+    PROJECT = "project"  # makes queries and entries from x
+    ABSORB = "absorb"  # takes queries into the width of what is cached, and attended values out of it
+    OUTPUT = "output"
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,7 @@ class Matmul:
     outer: int
     heads: int = 1
     applied: Applied = Applied.NEW
+    part: Part = Part.PROJECT
 
     @property
     def weights(self) -> int:
@@ -79,7 +89,7 @@ def attend_work(layout: CacheLayout, geometry: AttentionGeometry, matmuls: Itera
     width = geometry.d_qk + geometry.d_v
     q_and_o = point.dtype.bytes(rows * geometry.num_q_heads * width)
     scores = 2 * point.batch * seen * geometry.num_q_heads * width
-    unpack = _matmul_work((m for m in matmuls if m.applied is Applied.CACHED), point.batch * point.context, point.dtype)
+    unpack = matmul_work((m for m in matmuls if m.applied is Applied.CACHED), point.batch * point.context, point.dtype)
     return Work(cache_bytes(layout, point) + q_and_o, scores) + unpack
 
 
@@ -88,8 +98,12 @@ def _seen(layout: CacheLayout, geometry: AttentionGeometry, tokens: int) -> int:
 
     Keys decompressed from a packed layout are no stream of it; they cover what its streams have kept.
     """
-    read = [s for s in layout.streams if s.name in geometry.streams] or layout.streams
-    return min(s.keep.entries(tokens) for s in read)
+    return min(keep.entries(tokens) for keep in keeps_read(layout, geometry))
+
+
+def keeps_read(layout: CacheLayout, geometry: AttentionGeometry) -> list[Keep]:
+    """What the streams that a geometry reads keep; those of the whole layout where it reads none of them."""
+    return [s.keep for s in [s for s in layout.streams if s.name in geometry.streams] or layout.streams]
 
 
 def step_work(
@@ -98,13 +112,14 @@ def step_work(
     """A whole step: projections (weights once for the batch), append, attend, output; x in and y out once."""
     matmuls = tuple(matmuls)
     rows = point.batch * point.queries
-    projections = _matmul_work((m for m in matmuls if m.applied is Applied.NEW), rows, point.dtype)
+    projections = matmul_work((m for m in matmuls if m.applied is Applied.NEW), rows, point.dtype)
     appended = int(rows * layout.bytes_per_token)  # a full window overwrites as many bytes as it would add
     edges = Work(point.dtype.bytes(2 * rows * hidden_size) + appended, 0)
     return attend_work(layout, geometry, matmuls, point) + projections + edges
 
 
-def _matmul_work(matmuls: Iterable[Matmul], rows: int, dtype: Dtype) -> Work:
+def matmul_work(matmuls: Iterable[Matmul], rows: int, dtype: Dtype) -> Work:
+    """Products of ``rows`` vectors: every weight once, 2 FLOPs per multiply-add."""
     total = Work(0, 0)
     for m in matmuls:
         total += Work(dtype.bytes(m.weights), 2 * rows * m.weights)

@@ -174,8 +174,11 @@ def test_a_series_by_itself_is_interleaved_with_none() -> None:
 # what goes wrong
 
 
-@pytest.mark.parametrize("what", ["prepare", "attend", "step"])
-@pytest.mark.parametrize("status", ["crash", "timeout", "error", "oom", "wrong"])
+LOST = [(what, status) for what in ("attend", "step") for status in ("crash", "timeout")]
+NEVER_BEGUN = [("prepare", status) for status in ("crash", "timeout", "error", "oom", "wrong")]
+
+
+@pytest.mark.parametrize(("what", "status"), [*LOST, *NEVER_BEGUN])
 def test_what_happens_to_one_series_is_its_own_rows(what: str, status: str) -> None:
     log: list[str] = []
     broken = Pretender("b", log, fails={what: Failed(status, "it was so")})
@@ -186,6 +189,17 @@ def test_what_happens_to_one_series_is_its_own_rows(what: str, status: str) -> N
         assert {(r.status, r.rounds, r.interleave) for r in other.rows} == {("ok", 3, "resident")}
     assert log.count("b release") == 1  # what it held is given up at once
     assert log.count(f"b {what}") == 1  # and it is asked nothing more
+
+
+@pytest.mark.parametrize(("what", "other"), [("attend", "step"), ("step", "attend")])
+@pytest.mark.parametrize("status", ["error", "oom"])
+def test_what_happens_to_one_scope_is_its_own_row(what: str, other: str, status: str) -> None:
+    log: list[str] = []
+    told = race(Pretender("a", log, fails={what: Failed(status, "it was so")}), Pretender("b", log))
+    mine = {row.scope: (row.status, row.reason, row.rounds) for row in told[0].rows}
+    assert mine == {what: (status, "it was so", None), other: ("ok", None, 3)}
+    assert {(row.status, row.rounds) for row in told[1].rows} == {("ok", 3)}
+    assert log.count(f"a {what}") == 1
 
 
 def test_if_all_are_lost_the_rounds_end() -> None:

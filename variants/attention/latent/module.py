@@ -43,9 +43,15 @@ class LatentAttention(nn.Module):
     def query(self, x: Float[Tensor, "B Q D"], position: Int[Tensor, "B Q"]) -> Float[Tensor, "B Q H K"]:
         """Per-head queries (eqs. 12-14); absorbed: q_nope W_UK in the latent's width beside the rotary part."""
         nope, rope = self._queries(x, position)
-        if self.spec.form == "absorbed":
-            nope = torch.einsum("bqhn,hnc->bqhc", nope, self._up()[0])
-        return torch.cat([nope, rope], dim=-1)
+        return self._absorb(nope, rope) if self.spec.form == "absorbed" else torch.cat([nope, rope], dim=-1)
+
+    def absorb_query(self, q: Float[Tensor, "B Q H _K"]) -> Float[Tensor, "B Q H K"]:
+        """What ``query`` adds when absorbed, alone: per-head queries in the width that the latent is scored in."""
+        return self._absorb(*q.split([self.spec.qk_nope_head_dim, self.spec.qk_rope_head_dim], dim=-1))
+
+    def absorb_output(self, o: Float[Tensor, "B Q H V"]) -> Float[Tensor, "B Q H _V"]:
+        """What ``output`` adds when absorbed, alone: attended latents as per-head values."""
+        return torch.einsum("bqhc,hvc->bqhv", o, self._up()[1])
 
     def entry(self, x: Float[Tensor, "B Q D"], position: Int[Tensor, "B Q"]) -> Entries:
         """The normed latent (eq. 9) and the rotated shared key (eq. 15), or keys and values made from them."""
@@ -67,7 +73,7 @@ class LatentAttention(nn.Module):
     def output(self, o: Float[Tensor, "B Q H V"]) -> Float[Tensor, "B Q D"]:
         """The output projection (eq. 19); absorbed: first through W_UV, since the attended values are latents."""
         if self.spec.form == "absorbed":
-            o = torch.einsum("bqhc,hvc->bqhv", o, self._up()[1])
+            o = self.absorb_output(o)
         y: Tensor = self.o_proj(rearrange(o, "b q h v -> b q (h v)"))
         return y
 
@@ -102,6 +108,10 @@ class LatentAttention(nn.Module):
         q = rearrange(flat, "b q (h k) -> b q h k", h=spec.num_q_heads)
         nope, rope = q.split([spec.qk_nope_head_dim, spec.qk_rope_head_dim], dim=-1)
         return nope, self.rope(rope, position)
+
+    def _absorb(self, nope: Tensor, rope: Tensor) -> Tensor:
+        """q_nope W_UK beside the rotary part."""
+        return torch.cat([torch.einsum("bqhn,hnc->bqhc", nope, self._up()[0]), rope], dim=-1)
 
     def _compress(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
         """The latent heads [B, Q, L, C] and the one rotary head [B, Q, 1, R] of each token."""

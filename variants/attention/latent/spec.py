@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Self
 
 from variants.contract.checks import check_count
 from variants.contract.codes import stored, uncoded
-from variants.contract.cost import Applied, Matmul
+from variants.contract.cost import Applied, Matmul, Part
 from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span, check_heads, check_tp, heads_per_rank
 from variants.contract.layout import CacheLayout, Sharding, Stream
@@ -121,7 +121,7 @@ class LatentSpec:
     def matmuls(self) -> tuple[Matmul, ...]:
         """Projections; what happens to kv_b is the whole difference between the forms."""
         kv_a = Matmul("kv_a_proj", self.hidden_size, self.kv_lora_rank + self.qk_rope_head_dim)
-        o = Matmul("o_proj", self.num_q_heads * self.v_head_dim, self.hidden_size)
+        o = Matmul("o_proj", self.num_q_heads * self.v_head_dim, self.hidden_size, part=Part.OUTPUT)
         return (*self._query_matmuls(), kv_a, *self._kv_b_matmuls(), o)
 
     def _query_matmuls(self) -> tuple[Matmul, ...]:
@@ -137,8 +137,8 @@ class LatentSpec:
         heads, rank = self.num_q_heads, self.latent_width
         if self.form == "absorbed":
             return (
-                Matmul("kv_b_proj (absorb key)", self.qk_nope_head_dim, rank, heads),
-                Matmul("kv_b_proj (absorb value)", rank, self.v_head_dim, heads),
+                Matmul("kv_b_proj (absorb key)", self.qk_nope_head_dim, rank, heads, part=Part.ABSORB),
+                Matmul("kv_b_proj (absorb value)", rank, self.v_head_dim, heads, part=Part.ABSORB),
             )
         applied = Applied.CACHED if self.form == "materialized" else Applied.NEW
         width = heads // self.num_latent_heads * (self.qk_nope_head_dim + self.v_head_dim)

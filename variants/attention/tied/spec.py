@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Self
 
 from variants.contract.checks import check_count
 from variants.contract.codes import stored, uncoded
-from variants.contract.cost import Matmul
+from variants.contract.cost import Matmul, Part
 from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span, check_heads, check_tp, heads_per_rank
 from variants.contract.layout import CacheLayout, Sharding, Stream
@@ -86,7 +86,7 @@ class TiedSpec:
             Matmul("q_proj", self.hidden_size, self.num_q_heads * self.head_dim),
             Matmul("kv_proj", self.hidden_size, self.num_kv_heads * self.head_dim),
             Matmul("k_rope_proj", self.hidden_size, self.qk_rope_head_dim),
-            Matmul("o_proj", self.num_q_heads * self.head_dim, self.hidden_size),
+            Matmul("o_proj", self.num_q_heads * self.head_dim, self.hidden_size, part=Part.OUTPUT),
         )
 
     @property

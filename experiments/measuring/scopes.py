@@ -1,0 +1,117 @@
+"""A scope's name -> the calls to time, what they need beside their point's caches, and why they may be believed.
+
+``attend`` and ``step`` come with a replica and are proved with their point; ``whole`` and ``parts`` have the rest.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor
+
+from experiments.measuring import audit
+from experiments.measuring.messages import Failed
+from experiments.measuring.parts import ALONE, Parts, part_reasons
+from experiments.measuring.prepare import HEADROOM, REPLICA_BYTES, REPLICA_SHARE, Replica, error_budget, replica_bytes
+from experiments.measuring.row import Where, gib
+from experiments.measuring.series import Series
+from experiments.measuring.timing import Call, WallTimer
+from experiments.measuring.whole import Wholes, whole_reasons, workspace_bytes
+from experiments.record import together
+from variants.contract.cost import Point
+from variants.contract.scopes import WHOLE
+from variants.view import TORCH_DTYPES
+
+
+@dataclass(frozen=True)
+class Timeable:
+    """A call per replica, the proof of the first, and what a row says of the code; ``first_call_us`` where known."""
+
+    calls: tuple[Call, ...]
+    kernel: str
+    proof: audit.Check
+    plan_us: float
+    first_call_us: float | None = None
+
+
+@dataclass(frozen=True)
+class Proved:
+    """What is known of a point before its scopes are looked at: ``attend`` of the first replica against the oracle."""
+
+    oracle: audit.Check
+    first_call_us: float
+    kv_error: float | None
+
+
+def blocked_scopes(where: Where) -> dict[str, Failed]:
+    """The scopes that must not even be tried where their point may be, and why."""
+    found = {scope: scope_obstacle(where, scope) for scope in where.series.workload.scopes}
+    return {scope: failed for scope, failed in found.items() if failed is not None}
+
+
+def scope_obstacle(where: Where, scope: str) -> Failed | None:
+    """Why a scope must not even be tried where its point may be; counted, not allocated."""
+    device = where.device
+    if device is None or scope in ("attend", "step"):
+        return None
+    if scope not in WHOLE:
+        reasons = part_reasons(scope, where.series.spec)
+        return Failed("refused", together(reasons)) if reasons else None
+    reasons = whole_reasons(scope, where.series, where.point, device.kind)
+    if reasons:
+        return Failed("refused", together(reasons))
+    free = device.free_memory()
+    parts = {"caches and weights": _held(where, free)} | workspaces(where)
+    room = int(free * HEADROOM)
+    if sum(parts.values()) <= room:
+        return None
+    sums = " + ".join(f"{name} {gib(size)}" for name, size in parts.items())
+    return Failed("too_large", f"{scope} needs {gib(sum(parts.values()))}: {sums}; free: {gib(room)}")
+
+
+def workspaces(where: Where) -> dict[str, int]:
+    """Bytes beside weights and caches, part by part: all of a point's scopes are ready at the same time."""
+    scopes = [scope for scope in where.series.workload.scopes if scope in WHOLE]
+    counted = {scope: workspace_bytes(scope, where.series, where.point) for scope in scopes}
+    return {f"{name} ({scope})": size for scope, parts in counted.items() for name, size in parts.items()}
+
+
+def ready(
+    series: Series, point: Point, scope: str, replicas: list[Replica], proved: Proved, synchronize: Callable[[], None]
+) -> Timeable:
+    """Prepare a scope and prove its answer, before any clock that counts starts."""
+    kernel, plan_us = replicas[0].planned.plan.kernel, replicas[0].plan_us
+    if scope == "attend":
+        calls = tuple(replica.attend for replica in replicas)
+        return Timeable(calls, kernel, proved.oracle, plan_us, proved.first_call_us)
+    if scope == "step":
+        return Timeable(tuple(replica.step for replica in replicas), kernel, proved.oracle, plan_us)
+    if scope in ALONE:
+        return _part(series, point, scope, replicas, plan_us)
+    return _whole(series, point, scope, replicas, proved, synchronize)
+
+
+def _part(series: Series, point: Point, scope: str, replicas: list[Replica], plan_us: float) -> Timeable:
+    taken = [Parts(replica, series.workload.seed + number) for number, replica in enumerate(replicas)]
+    proof = audit.within("parts", taken[0].error(), error_budget(TORCH_DTYPES[point.dtype]))
+    return Timeable(tuple(parts.call(scope) for parts in taken), "torch", proof, plan_us)
+
+
+def _whole(
+    series: Series, point: Point, scope: str, replicas: list[Replica], proved: Proved, synchronize: Callable[[], None]
+) -> Timeable:
+    start = time.perf_counter()
+    made = Wholes(scope, series, point, replicas)
+    plan_us = (time.perf_counter() - start) * 1e6 / len(replicas)
+    outputs: list[Tensor] = []
+    first_us = WallTimer(synchronize).time(lambda: outputs.append(made.passes[0](made.x)))
+    proof = audit.within("reference", made.error(outputs[0]), made.budget(proved.kv_error))
+    calls = tuple(partial(run, made.x) for run in made.passes)
+    return Timeable(calls, made.passes[0].kernel, proof, plan_us, first_us)
+
+
+def _held(where: Where, free: int) -> int:
+    """What a point's replicas may take: at least one, at most the share of the memory that they are given."""
+    each = sum(replica_bytes(where.series, where.point).values())
+    return max(each, min(where.series.timer.replicas * each, REPLICA_BYTES, free // REPLICA_SHARE))
