@@ -74,21 +74,30 @@ class Scoped:
 class Ready:
     """What is known of a prepared point, samples apart. A scope that failed leaves the others as they are.
 
-    ``swept_bytes`` are read before each round of a cold cell; 0 where none is cold.
+    ``swept_bytes`` are read before each round of a cold cell; 0 where none is cold. ``counted_bytes``: what the tokens
+    take in the tensors, where that can be told.
     """
 
     replicas: int
     swept_bytes: int
     allocated_bytes: int
+    counted_bytes: int | None
+    checks: tuple[Check, ...]
     kv_error: float | None
     scopes: Mapping[str, Scoped | Failed]
 
 
 @dataclass(frozen=True)
 class Taken:
-    """One round: microseconds [replicas]."""
+    """One round: microseconds [replicas], and those from before the first call until the device was idle.
+
+    ``threads``: CPU threads in force; ``compiled``: compilations meanwhile.
+    """
 
     us: tuple[float, ...]
+    wall_us: float
+    threads: int
+    compiled: int
 
 
 @dataclass(frozen=True)

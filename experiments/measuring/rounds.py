@@ -34,7 +34,7 @@ class Lane:
     blocked: dict[str, Failed] = field(default_factory=dict)
     ready: Ready | None = None
     failed: Failed | None = None
-    rounds: dict[Cell, list[tuple[float, ...]]] = field(default_factory=dict)
+    rounds: dict[Cell, list[Taken]] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Make the replicas ready to be sampled, in every scope that is not blocked."""
@@ -55,7 +55,7 @@ class Lane:
                 continue
             reply = self.hand.ask(Sample(cell))
             if isinstance(reply, Taken):
-                self.rounds.setdefault(cell, []).append(reply.us)
+                self.rounds.setdefault(cell, []).append(reply)
             elif isinstance(reply, Failed) and reply.status not in LOST:
                 self.blocked[cell.scope] = reply
             else:
@@ -72,7 +72,7 @@ class Lane:
 
     def us(self, cell: Cell) -> NDArray[np.float64]:
         """Samples [rounds, replicas] of one row."""
-        return np.array(self.rounds[cell], dtype=np.float64)
+        return np.array([taken.us for taken in self.rounds[cell]], dtype=np.float64)
 
     def _fail(self, reply: object) -> None:
         assert isinstance(reply, Failed), reply

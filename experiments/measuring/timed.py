@@ -88,6 +88,11 @@ def _timed_row(lane: Lane, cell: Cell, ready: Ready, scoped: Scoped, race: Race,
     }
     checks = (
         scoped.proof,
+        *ready.checks,
+        audit.counted(ready.counted_bytes, columns["cache_bytes"]),
+        audit.whole_time([(sum(t.us), t.wall_us, len(t.us)) for t in lane.rounds[cell]]),
+        audit.same_threads({t.threads for t in lane.rounds[cell]}, where.threads),
+        audit.nothing_compiled(sum(t.compiled for t in lane.rounds[cell])),
         audit.below_ceiling(columns["bandwidth_gbps"], ceiling),
         audit.allocated_as_predicted(ready.allocated_bytes, columns["allocated_bytes"]),
         audit.no_outliers(summary),

@@ -8,6 +8,8 @@ from experiments.measuring import audit
 from experiments.measuring.bench import Bench
 from experiments.measuring.ceilings import Ceilings
 from experiments.measuring.coding import coding_error
+from experiments.measuring.compilations import compilations
+from experiments.measuring.inspect import counted_bytes, inspect
 from experiments.measuring.messages import (
     Begin,
     Done,
@@ -92,7 +94,8 @@ class Worker:
         self.replicas = prepare(self.series, request.point, device, request.replicas)
         first = self.replicas[0]
         found = prove(first, device.synchronize)
-        oracle = audit.matches_oracle(found.relative_error, error_budget(TORCH_DTYPES[request.point.dtype]))
+        budget = error_budget(TORCH_DTYPES[request.point.dtype])
+        oracle = audit.matches_oracle(found.relative_error, budget)
         if not oracle.holds:
             return Failed("wrong", oracle.numbers)
         kv_error = coding_error(self.series, first.planned.attention, request.point.context, device)
@@ -101,6 +104,8 @@ class Worker:
             replicas=len(self.replicas),
             swept_bytes=self.bench.sweep.bytes if self._sweeps else 0,
             allocated_bytes=first.planned.cache.allocated_bytes,
+            counted_bytes=counted_bytes(first.planned.cache.view),
+            checks=inspect(self.replicas, budget, device.synchronize),
             kv_error=kv_error,
             scopes={scope: self._ready(request.point, scope, proved) for scope in request.scopes},
         )
@@ -125,7 +130,11 @@ class Worker:
             self.bench.sweep()
         else:
             _repeat(calls[0], SETTLE_S)  # what was read since the last round has pushed this cell's bytes out
-        return Taken(tuple(self.bench.timer.time(call) for call in calls))
+        before, start = compilations(), time.perf_counter()
+        us = tuple(self.bench.timer.time(call) for call in calls)
+        self.bench.device.synchronize()
+        wall_us = (time.perf_counter() - start) * 1e6
+        return Taken(us, wall_us, torch.get_num_threads(), compilations() - before)
 
     def _calls(self, cell: Cell) -> list[Call]:
         """One call per replica; a warm cell repeats the first replica's."""

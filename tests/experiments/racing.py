@@ -64,7 +64,8 @@ class Pretender:
                 return ready(replicas)
             case Sample(cell):
                 self.sampled[cell.scope] = self.sampled.get(cell.scope, 0) + 1
-                return Taken((self.us(self.sampled[cell.scope], cell.scope),) * self.held)
+                us = (self.us(self.sampled[cell.scope], cell.scope),) * self.held
+                return Taken(us, sum(us), threads=2, compiled=0)
             case MeasureRead():
                 return Ceilings(1e6, "sum", 1e6, "sum")
             case MeasureMatmul():
@@ -79,7 +80,7 @@ def ready(replicas: int) -> Ready:
     right = Check("oracle", True, "by heart")
     times = {"attend": 900.0, "step": 950.0}
     scopes = {scope: Scoped("pretended", right, 5.0, us, us) for scope, us in times.items()}
-    return Ready(replicas, 2**20, 4096, None, scopes)
+    return Ready(replicas, 2**20, 4096, None, (), None, scopes)
 
 
 @dataclass(frozen=True)

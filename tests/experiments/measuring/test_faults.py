@@ -1,0 +1,135 @@
+"""Seeded faults of kernels, clocks, workloads and counts: each is caught by name, and passes where its check is off."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from experiments.measuring import audit, row
+from experiments.measuring.audit import Check
+from experiments.measuring.series import Series
+from experiments.measuring.timing import WallTimer
+from experiments.record import Measurement
+from tests.experiments.builders import Faulty, OneBench, bench, device, rows_of, series
+from variants.contract.layout import CacheLayout
+from variants.storage.cache import Cache
+from variants.storage.contiguous import Contiguous
+
+Patch = pytest.MonkeyPatch
+
+
+class Repeating(Faulty):
+    """A backend whose output is what its first call gave."""
+
+    def __init__(self) -> None:
+        self.last: Tensor | None = None
+        super().__init__(spoil=self._keep)
+
+    def _keep(self, o: Tensor) -> Tensor:
+        self.last = o.clone() if self.last is None else self.last
+        return self.last
+
+
+def made(backend: Any = None, **changes: Any) -> Series:
+    """MHA, two sequences of 64 tokens, attend only."""
+    right = series("mha", "eager", **{"batch": 2, "context": 64, "scopes": ["attend"], **changes})
+    return right if backend is None else dataclasses.replace(right, backend=backend)
+
+
+def half_the_cache(patch: Patch) -> list[Measurement]:
+    return rows_of(made(Faulty(share=0.5)), patch)
+
+
+def the_last_output(patch: Patch) -> list[Measurement]:
+    return rows_of(made(Repeating()), patch)
+
+
+def no_synchronisation(patch: Patch) -> list[Measurement]:
+    """A kernel that runs on after its call returns, 5 ms, and a clock that does not wait for it."""
+    busy = [0.0]
+
+    def launch(o: Tensor) -> Tensor:
+        busy[0] = time.perf_counter() + 0.005
+        return o
+
+    on = device()
+    patch.setattr(type(on), "synchronize", lambda self: time.sleep(max(0.0, busy[0] - time.perf_counter())))
+    hasty = WallTimer(lambda: None)
+    return rows_of(made(Faulty(spoil=launch)), patch, on, OneBench(bench(on, hasty)))
+
+
+def zeros(patch: Patch) -> list[Measurement]:
+    patch.setattr(Cache, "fill_noise", lambda self, length, seed: _filled(self, length))
+    return rows_of(made(), patch)
+
+
+def _filled(cache: Cache, length: int) -> None:
+    for slab in cache.view.slabs:
+        slab.zero_()
+    cache.view.lengths.fill_(length)
+
+
+def shared_pages(patch: Patch) -> list[Measurement]:
+    """Both sequences, and so both replicas' halves, lie in the memory of one."""
+    right = Contiguous.allocate
+
+    def shared(self: Contiguous, layout: CacheLayout, batch: int, tokens: int, on: torch.device) -> Any:
+        cache = right(self, layout, batch, tokens, on)
+        one = tuple(slab[:1].expand_as(slab) for slab in cache.view.slabs)
+        object.__setattr__(cache.view, "slabs", one)
+        return cache
+
+    patch.setattr(Contiguous, "allocate", shared)
+    return rows_of(made(), patch)
+
+
+def twice_the_bytes(patch: Patch) -> list[Measurement]:
+    patch.setattr(row, "cache_bytes", lambda layout, point: 2 * point.batch * layout.bytes(point.context))
+    return rows_of(made(), patch)
+
+
+FAULTS: dict[str, tuple[Callable[[Patch], list[Measurement]], str, str, str]] = {
+    "a kernel that reads half the cache": (half_the_cache, "matches_oracle", "wrong", "relative error"),
+    "a kernel that repeats its last output": (the_last_output, "fresh", "quarantined", "fresh=FAILED"),
+    "a clock that does not synchronise": (no_synchronisation, "whole_time", "quarantined", "clock=FAILED"),
+    "a workload of zeros": (zeros, "varied", "quarantined", "data=FAILED"),
+    "pages shared by sequences": (shared_pages, "distinct_pages", "quarantined", "pages=FAILED"),
+    "twice the bytes": (twice_the_bytes, "counted", "quarantined", "bytes=FAILED"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_caught_by_name(fault: str, monkeypatch: Patch) -> None:
+    run, _, status, reason = FAULTS[fault]
+    (told,) = run(monkeypatch)
+    assert (told.status, reason in str(told.reason)) == (status, True), told.reason
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_without_its_check_the_fault_passes(fault: str, monkeypatch: Patch) -> None:
+    run, check, _, _ = FAULTS[fault]
+    monkeypatch.setattr(audit, check, lambda *args: Check("switched off", True, ""))
+    if check == "matches_oracle":  # the second answer is as wrong
+        monkeypatch.setattr(audit, "fresh", lambda *args: Check("switched off", True, ""))
+    (told,) = run(monkeypatch)
+    assert (told.status, told.reason) == ("ok", None)
+
+
+def test_a_right_row_carries_every_check(monkeypatch: Patch) -> None:
+    (told,) = rows_of(made(), monkeypatch)
+    names = [check.split("=")[0] for check in str(told.audits).split("; ")]
+    assert names == [
+        "oracle", "fresh", "data", "pages", "bytes", "clock", "threads", "compiled", "ceiling", "allocated", "outliers",
+    ]  # fmt: skip
+
+
+def test_a_sample_that_compiles_is_not_believed() -> None:
+    assert audit.failures([audit.nothing_compiled(1)]) == "compiled=FAILED (1 compilations within rounds)"
+
+
+def test_samples_on_other_threads_are_not_believed() -> None:
+    assert audit.failures([audit.same_threads({1, 2}, 2)]) == "threads=FAILED (1, 2 of 2)"
