@@ -92,17 +92,13 @@ def capacity(
 
     Raises ValueError where weights do not fit, shares are not positive, or heads cannot be split.
     """
-    total = Fraction(sum(contexts.values()))
-    if not contexts or min(contexts.values()) <= 0:
-        raise ValueError(f"contexts must map tokens to shares > 0; got {dict(contexts)}")
-    ranks = {tokens: four.per_device(model, kv, tokens, devices.tp) for tokens in contexts}
-    mean = Fraction(sum(share * (ranks[t].bytes + ranks[t].state_bytes) for t, share in contexts.items())) / total
+    mean, mode = _mean(model, kv, devices.tp, contexts)
     if not mean:
         raise ValueError(f"{model.name} caches nothing: any number of sequences fits")
-    length = Fraction(sum(share * tokens for tokens, share in contexts.items())) / total
+    shares = sum(contexts.values())
+    length = Fraction(sum(share * tokens for tokens, share in contexts.items())) / shares
     groups, each = devices.count // devices.tp, int(devices.room(weight_bytes) / mean)
-    modes = {rank.mode for rank in ranks.values()}
-    return Capacity(groups * each, int(groups * each * length), mean, modes.pop())
+    return Capacity(groups * each, int(groups * each * length), mean, mode)
 
 
 def longest_context(model: ModelCache, kv: Format, budget: int) -> int | None:
@@ -120,12 +116,17 @@ def longest_context(model: ModelCache, kv: Format, budget: int) -> int | None:
     return low
 
 
-def batch_beyond_weights(model: ModelCache, kv: Format, weight_bytes: int, tokens: int) -> int:
-    """The smallest batch whose caches, at ``tokens`` each, weigh more than the model."""
-    size = four.exact(model, kv, tokens) + four.state_bytes(model)
-    if not size:
-        raise ValueError(f"{model.name} caches nothing at {tokens} tokens")
-    return weight_bytes // size + 1
+def batch_beyond_weights(
+    model: ModelCache, kv: Format, weight_bytes: int, contexts: Mapping[int, Fraction | int], tp: int = 1
+) -> int:
+    """The smallest batch whose caches weigh more than the model; what every one of ``tp`` ranks keeps counts on each.
+
+    Raises ValueError where shares are not positive, nothing is cached, or heads cannot be split.
+    """
+    mean, _ = _mean(model, kv, tp, contexts)
+    if not mean:
+        raise ValueError(f"{model.name} caches nothing at {', '.join(map(str, contexts))} tokens")
+    return int(weight_bytes / (tp * mean)) + 1
 
 
 def alternatives(model: ModelCache) -> dict[str, ModelCache]:
@@ -157,6 +158,15 @@ def compare(
     """Capacity of the model as it is and with each alternative, by name; weights are taken to stay the same."""
     models = {"as it is": model, **alternatives(model)}
     return {name: capacity(made, kv, devices, weight_bytes, contexts) for name, made in models.items()}
+
+
+def _mean(model: ModelCache, kv: Format, tp: int, contexts: Mapping[int, Fraction | int]) -> tuple[Fraction, str]:
+    """One device's bytes of a sequence of mean size, constant state included, and how heads come there."""
+    if not contexts or min(contexts.values()) <= 0:
+        raise ValueError(f"contexts must map tokens to shares > 0; got {dict(contexts)}")
+    ranks = {tokens: four.per_device(model, kv, tokens, tp) for tokens in contexts}
+    total = Fraction(sum(share * (ranks[t].bytes + ranks[t].state_bytes) for t, share in contexts.items()))
+    return total / sum(contexts.values()), next(iter(ranks.values())).mode
 
 
 def _plain_shape(model: ModelCache) -> tuple[int, int]:

@@ -85,12 +85,17 @@ def per_device(model: ModelCache, kv: Format, tokens: int, tp: int) -> Rank:
     Heads are split where tp divides them, stored several times where they divide tp, and else padded to whole heads per
     rank; what has no head axis is on every rank. Raises ValueError where the query heads cannot be split.
     """
-    for layer, _ in model.groups:
-        _check_tp(layer, tp)
+    rank = on_rank(model, tp)
     modes = {_heads(s, tp)[1] for s, _ in model.streams if s.source is not Source.STATE}
-    rank = _changed(model, lambda s: replace(s, heads=_heads(s, tp)[0]))
     mode = next((m for m in (PADDED, REPLICATED) if m in modes), SHARDED)
     return Rank(exact(rank, kv, tokens), state_bytes(rank), mode)
+
+
+def on_rank(model: ModelCache, tp: int) -> ModelCache:
+    """What one of ``tp`` devices holds, as a model; ValueError where the query heads cannot be split."""
+    for layer, _ in model.groups:
+        _check_tp(layer, tp)
+    return _changed(model, lambda s: replace(s, heads=_heads(s, tp)[0]))
 
 
 def _check_tp(layer: LayerCache, tp: int) -> None:

@@ -156,16 +156,16 @@ def check_out(out: Path) -> None:
         raise ValueError(f"out must end in .csv or .json; got {str(out)!r}")
 
 
-def write(rows: Iterable[Row], out: Path) -> None:
-    """CSV or JSON by the file's ending."""
+def write(rows: Iterable[object], out: Path, columns: Sequence[str] = COLUMNS) -> None:
+    """CSV or JSON by the file's ending; ``columns`` are the rows' fields."""
     check_out(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    plain = [{name: getattr(row, name) for name in COLUMNS} for row in rows]
+    plain = [{name: getattr(row, name) for name in columns} for row in rows]
     if out.suffix == ".json":
         out.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         return
     with out.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
+        writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(plain)
 

@@ -121,7 +121,9 @@ def test_the_command_needs_nothing_heavy_and_exits_with_2_on_a_bad_file(folder):
             [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
         )
 
-    good = run(f"config={folder / 'DeepSeek-V3.json'}", "tokens=[8k,128k]")
+    good = run(
+        f"config={folder / 'DeepSeek-V3.json'}", "tokens=[8k,128k]", "memory=80GB", "devices=16", "weights=671GB"
+    )
     assert (good.returncode, good.stderr) == (0, "")
     assert "9210691584" in good.stdout
     bad = run(f"config={folder / 'bad.json'}")

@@ -17,15 +17,25 @@ DECADES, FEW, MANY = (1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)  # 
 
 def context_axis(ax: Axes, contexts: Sequence[int]) -> None:
     """Log2 axis of cached tokens with ticks ``1k 2k 4k``; a single context still gets its tick."""
-    shown = [c for c in contexts if c > 0] or [1]
+    _powers_of_two(ax, contexts, lambda v: format_tokens(round(v)))
+    ax.set_xlabel("context (cached tokens, 1k = 1024)")
+
+
+def device_axis(ax: Axes, tps: Sequence[int]) -> None:
+    """Log2 axis of devices that share the heads."""
+    _powers_of_two(ax, tps, plain_number)
+    ax.set_xlabel("tp (devices that share the heads)")
+
+
+def _powers_of_two(ax: Axes, values: Sequence[int], name: Callable[[float], str]) -> None:
+    shown = [c for c in values if c > 0] or [1]
     low, high = min(shown), max(shown)
     margin = 1.18 if low < high else 2.0
     ax.set_xscale("log", base=2)
     ax.set_xlim(low / margin, high * margin)
     powers = [1 << n for n in range(low.bit_length() - 1, high.bit_length() + 1) if low <= 1 << n <= high]
     at = powers if len(powers) > 1 else sorted({low, high})
-    _ticks(ax.xaxis, at, lambda v: format_tokens(round(v)))
-    ax.set_xlabel("context (cached tokens, 1k = 1024)")
+    _ticks(ax.xaxis, at, name)
 
 
 def value_axis(ax: Axes, values: Sequence[float], label: str, foot: bool = False, head: bool = False) -> None:

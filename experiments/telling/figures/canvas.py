@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import matplotlib as mpl
 import seaborn as sns
@@ -15,7 +15,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.telling.figures.style import GRID, INK, MUTED
-from experiments.telling.setting import Setting
 
 DPI = 160
 LEFT = 0.012  # where titles and footnotes start, as a fraction of the figure's width
@@ -51,6 +50,18 @@ class Drawn:
     remarks: tuple[str, ...]
 
 
+class Titled(Protocol):
+    """What stands above a figure: a setting of measured rows, or whatever else says what it shows."""
+
+    @property
+    def title(self) -> str:
+        """What a figure must say to stand alone."""
+
+    @property
+    def predicted(self) -> bool:
+        """Whether the values stand for measurements that were not made."""
+
+
 @contextmanager
 def look() -> Iterator[None]:
     """The report's look, whatever the user's matplotlibrc says."""
@@ -62,7 +73,7 @@ def look() -> Iterator[None]:
         yield
 
 
-def blank(heading: str, setting: Setting, panels: Sequence[str], height: float = 5.0) -> tuple[Figure, list[Axes]]:
+def blank(heading: str, setting: Titled, panels: Sequence[str], height: float = 5.0) -> tuple[Figure, list[Axes]]:
     """A figure of side-by-side panels that share both axes' limits; no pyplot, so no window and nothing stays open."""
     wide = len(panels) > 1
     figure = Figure(figsize=(9.6 if wide else 6.4, height), layout="constrained")

@@ -1,6 +1,7 @@
 """One colour, marker and dash per variant, the same in every figure of a report."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
@@ -56,11 +57,32 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     return chosen
 
 
+def apart(labels: Iterable[str]) -> dict[str, Style]:
+    """Styles for one set of figures: the family as ever, any other name in what colour the others use least.
+
+    Raises ValueError if there are more labels than styles.
+    """
+    given = list(dict.fromkeys(labels))
+    chosen = styles(label for label in given if _family(label))
+    for label in (label for label in given if label not in chosen):
+        taken = [*KNOWN.values(), *chosen.values()]
+        colours, markers = Counter(s.colour for s in taken), Counter(s.marker for s in taken)
+        left = [s for s in _ALL if s not in taken]
+        if not left:
+            raise ValueError(f"at most {len(_ALL)} variants can be told apart in a figure; got {len(given)}")
+        chosen[label] = min(left, key=lambda s: (colours[s.colour], markers[s.marker]))
+    return chosen
+
+
+def _family(label: str) -> Style | None:
+    return KNOWN.get(label.split(" (")[0])
+
+
 def _preferred(label: str, taken: set[Style]) -> list[Style]:
     """All styles, best first: the family's colour, then a colour and marker that no other label has."""
     start = int(hashlib.sha256(label.encode()).hexdigest(), 16) % len(_ALL)
     turned = [*_ALL[start:], *_ALL[:start]]
-    family = KNOWN.get(label.split(" (")[0])
+    family = _family(label)
     seen = {(s.colour, s.marker) for s in taken}
     return sorted(
         turned, key=lambda s: (family is not None and s.colour != family.colour, (s.colour, s.marker) in seen)

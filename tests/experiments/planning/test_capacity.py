@@ -31,8 +31,17 @@ def golden(name, **changes):
 
 def test_cache_of_llama3_70b_outweighs_it_from_53_sequences_on():
     model = golden("Llama-3.1-70B")
-    assert batch_beyond_weights(model, BF16, 140 * GB, 8192) == 53
+    assert batch_beyond_weights(model, BF16, 140 * GB, {8192: 1}) == 53
     assert 52 * four.exact(model, BF16, 8192) < 140 * GB < 53 * four.exact(model, BF16, 8192)
+
+
+def test_replicas_of_a_latent_outweigh_the_weights_sooner():
+    model = golden("DeepSeek-V3")
+    per_sequence = 8192 * 70_272
+    for tp in (1, 8):
+        batch = batch_beyond_weights(model, BF16, 671 * GB, {8192: 1}, tp)
+        assert (batch - 1) * tp * per_sequence <= 671 * GB < batch * tp * per_sequence
+    assert batch_beyond_weights(golden("Llama-3.1-70B"), BF16, 140 * GB, {8192: 1}, 8) == 53
 
 
 def test_sequences_that_fit_beside_the_weights():
@@ -111,7 +120,7 @@ def test_alternatives_need_one_shape_of_heads(name):
         (lambda: Devices(80 * GB).room(140 * GB), "weights must fit beside the reserve; got 140000000000 B"),
         (lambda: capacity(golden("Llama-3.1-8B"), BF16, H100S, GB, {}), "contexts must map tokens to shares > 0"),
         (lambda: capacity(golden("Llama-3.1-8B"), BF16, H100S, GB, {8: 0}), "contexts must map tokens to shares > 0"),
-        (lambda: batch_beyond_weights(golden("Llama-3.1-8B"), BF16, GB, 0), "caches nothing at 0 tokens"),
+        (lambda: batch_beyond_weights(golden("Llama-3.1-8B"), BF16, GB, {0: 1}), "caches nothing at 0 tokens"),
     ],
 )
 def test_what_cannot_be_planned_says_why(make, why):
@@ -123,7 +132,7 @@ def test_presets_bring_their_weights():
     assert set(PARAMETERS) == set(names())
     assert preset_weight_bytes("llama3_70b") == 141_107_412_992
     assert (
-        batch_beyond_weights(read_config(preset("llama3_70b"), "p"), BF16, preset_weight_bytes("llama3_70b"), 8192)
+        batch_beyond_weights(read_config(preset("llama3_70b"), "p"), BF16, preset_weight_bytes("llama3_70b"), {8192: 1})
         == 53
     )
 

@@ -117,7 +117,32 @@ def test_layers_that_keep_different_tokens_share_a_pool():
     assert found.rule.startswith("pages of 16 from one pool: 7 groups of 10 layers")
 
 
-def test_rows_are_padded_to_16_bytes_in_pages():
-    """Phi-3.5 in int4: a head of 48 + 6 bytes lies in slabs of 48 and 16."""
+def test_a_layer_of_narrower_entries_puts_more_of_them_into_a_page():
+    """MiMo-V2-Flash: 9 full layers of 4 heads, 39 sliding ones of 8; keys of 192 and values of 128 columns."""
+    found = paged(golden("MiMo-V2-Flash"), BF16, 8192, 16)
+    page = 16 * 8 * (192 + 128) * 2
+    assert found.bytes == (8192 // 32 + 5 * (1 + 128 // 16)) * 9 * page
+    assert found.rule == f"pages of 16 or 32 from one pool: 6 groups of 9 layers, {page} B per page and layer"
+
+
+@pytest.mark.parametrize(("full", "sliding", "groups", "size"), [(13, 12, 2, 13), (2, 3, 3, 2), (17, 12, 2, 17)])
+def test_groups_are_as_large_as_the_commonest_kind_if_it_is_not_much_commoner(full, sliding, groups, size):
+    types = ["full_attention"] * full + ["sliding_attention"] * sliding
+    model = golden("gpt-oss-20b", num_hidden_layers=len(types), layer_types=types)
+    found = paged(model, BF16, 64, 16)
+    assert found.bytes == groups * 4 * size * 16 * 2048
+    assert f"{groups} groups of {size} layers" in found.rule
+
+
+def test_pages_are_padded_where_entries_do_not_divide():
+    """DeepSeek-V4: compressed entries of 512 beside ones of 512 + 128 columns."""
+    found = paged(golden("DeepSeek-V4-Pro"), BF16, 8192, 16)
+    assert found.bytes == (3 * 9 + 2 * 4 + 128) * 30 * 16 * 2 * (512 + 128)
+
+
+def test_scales_lie_in_pages_and_rows_are_not_padded():
+    """Phi-3.5 in int4: a head takes 48 B of codes and 6 B of scales."""
     found = paged(golden("Phi-3.5-mini"), parse_format("int4"), 16, 16)
-    assert found.bytes == 16 * 2 * 32 * 32 * (48 + 16)
+    assert found.bytes == 16 * 2 * 32 * 32 * (48 + 6)
+    indexed = paged(golden("DeepSeek-V3.2"), parse_format("fp8_ds_mla"), 64, 64)
+    assert indexed.bytes == 64 * 61 * (656 + 132)

@@ -1,6 +1,8 @@
 """One look per variant: distinct, stable, and visible on white."""
 
-from experiments.telling.figures.style import COLOURS, styles
+import pytest
+
+from experiments.telling.figures.style import COLOURS, apart, styles
 
 
 def _luminance(colour: str) -> float:
@@ -33,3 +35,15 @@ def test_a_form_keeps_its_familys_colour() -> None:
 
 def test_a_name_alone_decides_the_look_of_an_unknown_variant() -> None:
     assert styles(["gta"])["gta"] == styles(["gta", "mha", "mqa"])["gta"]
+
+
+def test_names_of_one_figure_have_colours_of_their_own_while_there_are_any() -> None:
+    names = ["mha", "mla (512+64)", "one", "two", "three", "four"]
+    looks = apart(names)
+    assert looks["mha"] == styles(["mha"])["mha"]
+    assert looks["mla (512+64)"].colour == styles(["mla"])["mla"].colour
+    assert len({look.colour for look in looks.values()}) == len(names)
+    many = apart(map(str, range(60)))
+    assert len({(s.colour, s.marker, s.dash) for s in many.values()}) == 60
+    with pytest.raises(ValueError, match="can be told apart in a figure; got 300"):
+        apart(map(str, range(300)))

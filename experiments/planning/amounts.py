@@ -1,0 +1,49 @@
+"""Amounts of memory and mixes of lengths as people write them: ``80GB``, ``1.5GiB``, ``2k:3,32k:1``."""
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+from variants.contract.tokens import format_tokens, parse_tokens
+
+UNITS = {"B": 1} | {
+    unit: base**power
+    for power, letter in enumerate("KMGTP", 1)
+    for unit, base in ((f"{letter}B", 1000), (f"{letter}iB", 1024))
+}
+_AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([KMGTP]?i?B)")
+
+
+def parse_bytes(value: str, name: str) -> int:
+    """``80GB`` is 80 * 10^9 and ``80GiB`` 80 * 2^30 bytes.
+
+    A number without a unit could be either, or bytes: it is refused but for 0. Raises ValueError naming ``name``.
+    """
+    if value.strip() == "0":
+        return 0
+    found = _AMOUNT.fullmatch(value.strip())
+    count = Fraction(found[1]) * UNITS.get(found[2], 0) if found else Fraction(0)
+    if not count or count.denominator != 1:
+        raise ValueError(f"{name} must be whole bytes with a unit ({', '.join(UNITS)}), e.g. 80GB; got {value!r}")
+    return count.numerator
+
+
+def parse_mix(items: Sequence[str]) -> dict[int, int]:
+    """``2k:3``, ``32k:1``: three sequences of 2048 tokens to one of 32768; ValueError for what is no such share."""
+    found: dict[int, int] = {}
+    for item in items:
+        tokens, colon, share = item.partition(":")
+        if not colon or not re.fullmatch(r"[1-9][0-9]{0,8}", share):
+            raise ValueError(f"mix must be tokens:share with a whole share >= 1, e.g. '[2k:3,32k:1]'; got {item!r}")
+        length = parse_tokens(tokens, "mix")
+        if length in found:
+            raise ValueError(f"mix must name each length once; got {tokens!r} again")
+        found[length] = int(share)
+    return found
+
+
+def format_mix(contexts: dict[int, int]) -> str:
+    """One length as its tokens, several as ``2k:3 32k:1``."""
+    if len(contexts) == 1:
+        return str(next(iter(contexts)))
+    return " ".join(f"{format_tokens(tokens)}:{share}" for tokens, share in contexts.items())
