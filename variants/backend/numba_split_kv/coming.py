@@ -1,8 +1,5 @@
 """Rows of a cache that are read one block later, asked for while the present block is worked on."""
 
-from typing import Any
-
-from numba import types
 from numba.core import cgutils
 
 from variants.backend.numba_split_kv.vectors import (
@@ -10,9 +7,7 @@ from variants.backend.numba_split_kv.vectors import (
     LINE,
     Builder,
     Value,
-    data,
     element_bytes,
-    instruction,
     number,
     prefetch,
 )
@@ -34,18 +29,3 @@ class Coming:
         row = self.builder.gep(self.pointer, [self.builder.load(self.builder.gep(self.places, [token]))])
         with cgutils.for_range_slice(self.builder, begin, end, self.line, INDEX) as (column, _):
             prefetch(self.builder, self.builder.gep(row, [column]))
-
-
-@instruction
-def fetch(typing: Any, memory: Any, at: Any, start: Any, stop: Any, width: Any) -> Any:
-    """Ask for memory[at[t]:.. + width], for start <= t < stop."""
-
-    def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
-        kinds, (memory, at, start, stop, width) = signature.args, arguments
-        coming = Coming(builder, data(context, builder, kinds[0], memory), data(context, builder, kinds[1], at))
-        with cgutils.for_range_slice(builder, start, stop, number(1), INDEX) as (token, _):
-            coming.fetch(token, number(0), width)
-        return context.get_dummy_value()
-
-    i = types.int64
-    return types.none(memory, at, i, i, i), generate

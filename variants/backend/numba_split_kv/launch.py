@@ -12,7 +12,7 @@ from torch import Tensor
 
 from variants.backend.numba_split_kv import matrix, stream, wide
 from variants.backend.numba_split_kv.combine import combine
-from variants.backend.numba_split_kv.operands import WIDTH, Array, Operands, operands, split_tokens
+from variants.backend.numba_split_kv.operands import WIDTH, Array, Operand, Operands, operands, split_tokens
 from variants.contract.geometry import AttentionGeometry
 from variants.protocols import Attended, Plan
 from variants.view import CacheView
@@ -106,29 +106,46 @@ def _matrix_kernel(sizes: Sizes, cache: Operands, arguments: tuple[Any, ...]) ->
     q = torch.zeros(sizes.batch, sizes.groups, padded, sizes.d_qk, dtype=torch.bfloat16)
     tiles = "b g (tile row) (step pair two) -> b g tile step pair row two"
     packed = rearrange(q, tiles, row=matrix.EDGE, pair=matrix.EDGE, two=2).contiguous()
-    sums = np.empty((heads * sizes.splits * padded, sizes.d_v), np.float32)
+    sums = _aligned((heads * sizes.splits * padded, sizes.d_v), torch.float32)
     state = np.empty((len(sums), 2), np.float32)
+    high, words = padded // matrix.EDGE, matrix.WORDS
+    width = sizes.d_qk + sizes.d_v
     workspace = (
-        np.empty((most * padded, block), np.float32),
-        np.zeros((most * padded, block), np.uint16),  # rows that only pad stay 0
         np.empty(most * 6 * block, np.int64),
-        np.empty((most * matrix.STEP, matrix.EDGE), np.float32),
-        np.empty(most * block * sizes.d_qk, np.uint16),
-        np.empty(most * block * sizes.d_qk, np.uint16),
-        np.empty((most * block // 2, sizes.d_v), np.uint32),
+        np.empty(most * block * (width // matrix.STEP), np.int64),
+        _aligned((most * block * sizes.d_qk,), torch.uint16),
+        _aligned((most * block * sizes.d_qk,), torch.uint16),
+        _aligned((most * high * block, matrix.EDGE), torch.float32),
+        _aligned((most * high * wide.STEPS, words), torch.uint32),
+        _aligned((most * 2 * wide.STEPS, words), torch.uint32),
+        _aligned((most * high * sizes.d_v // matrix.EDGE, words), torch.float32),
+        _aligned((3, most * padded), torch.float32),
     )
     flat = packed.view(heads * padded // matrix.EDGE, -1).view(torch.uint16).numpy()
     config = matrix.configuration()
     kernel: Any = wide.wide
     parts = (cache.key, cache.tail, cache.value)
     caches = (*(p.memory for p in parts), *(p.place for p in parts))
+    in_key = _inside(cache.value, cache.key)
 
     def load(rows: Tensor) -> None:
         q[:, :, : sizes.rows] = rows
         packed.copy_(rearrange(q, tiles, row=matrix.EDGE, pair=matrix.EDGE, two=2))
 
     def run(o: Array, lse: Array) -> None:
-        kernel(flat, *caches, *arguments, sizes.rows, config, *workspace, sums, state)
+        kernel(flat, *caches, *arguments, in_key, config, *workspace, sums, state)
         combine(sums, state, sizes.splits, sizes.rows, padded, o, lse)
 
     return load, run
+
+
+def _inside(inner: Operand, outer: Operand) -> bool:
+    """Whether every row of one operand lies within the other's, so that it need not be fetched again."""
+    offset = (inner.memory.ctypes.data - outer.memory.ctypes.data) // outer.memory.itemsize
+    same = bool((inner.place[:WIDTH] == outer.place[:WIDTH]).all())
+    return same and 0 <= offset <= int(outer.place[WIDTH] - inner.place[WIDTH])
+
+
+def _aligned(shape: tuple[int, ...], dtype: torch.dtype) -> Array:
+    """Workspace whose rows begin at cache lines, as tiles want them: torch aligns what it allocates, numpy does not."""
+    return torch.empty(shape, dtype=dtype).numpy()

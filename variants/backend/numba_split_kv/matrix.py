@@ -2,12 +2,14 @@
 
 A tile register holds 16 rows of 64 bytes. C [16 x 16] float32 += A [16 x 32] x B [32 x 16], where B's rows come in
 pairs: B[k / 2] holds k and k + 1 of every column side by side (Intel SDM volume 2, TDPBF16PS). Keys are A as they lie
-in the cache, queries B, so scores come out as [tokens, rows] and are turned round afterwards; weights are A, values B.
+in the cache, queries B, so scores come out as [tokens, rows]; weights are A, values B. Up to 32 rows of queries go
+together, so that what is loaded of keys and values serves two products.
 """
 
 import ctypes
 import platform
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -17,11 +19,13 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from variants.backend.numba_split_kv.ahead import Ahead
 from variants.backend.numba_split_kv.operands import Array
 from variants.backend.numba_split_kv.vectors import (
     BITS,
     INDEX,
     LANES,
+    LINE,
     Builder,
     Value,
     call,
@@ -38,7 +42,12 @@ from variants.backend.numba_split_kv.vectors import (
 EDGE = 16  # rows of a tile, and columns of a product
 STEP = 32  # bfloat16 that one product sums over
 ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18  # Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)
-C0, C1, A0, A1, B0 = range(5)  # tile registers
+WORDS = EDGE * EDGE  # of 32 bits in a tile
+PART = 4  # pairs of tokens between which the next lines are asked for
+C, A, B = (0, 1, 2, 3), (4, 5), (6, 7)  # tile registers
+# Lanes of two vectors of 32 columns, woven within 128 bits; and of their products, in the columns' order.
+WOVEN = [[lane + i + odd for lane in range(half, STEP, 8) for i in range(4) for odd in (0, STEP)] for half in (0, 4)]
+ORDER = [[EDGE * half + lane + i for lane in (a, a + 4) for half in (0, 1) for i in range(4)] for a in (0, 8)]
 
 
 @cache
@@ -85,122 +94,152 @@ def release(typing: Any) -> Any:
 
 @instruction
 def score_tokens(
-    typing: Any, q: Any, tile: Any, step: Any, steps: Any, memory: Any, place: Any, stride: Any, s: Any, s_row: Any
-) -> Any:
-    """s[s_row + t, :16] += keys of 32 tokens at memory[place + t * stride] x tile [step, step + steps) of q."""
+    typing: Any, q: Any, tile: Any, two: Any, step: Any, steps: Any, memory: Any, place: Any, stride: Any, s: Any,
+    s_row: Any, apart: Any, lines: Any, begin: Any, end: Any,
+) -> Any:  # fmt: skip
+    """s[s_row + t, :16] = keys of 32 tokens at memory[place + t * stride] x steps [step, step + steps) of a tile of q.
+
+    ``two``: of the next tile as well, whose scores lie ``apart`` rows further. From step 0 on, scores are set; later
+    steps are added. Meanwhile lines[begin:end] are asked for.
+    """
 
     def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
-        kinds, (q, tile, step, steps, memory, place, stride, s, s_row) = signature.args, arguments
-        first = builder.mul(step, number(EDGE * STEP))
-        b = builder.gep(row_of(context, builder, kinds[0], q, tile), [first])
-        a = builder.gep(data(context, builder, kinds[4], memory), [place])
-        bytes_apart = builder.mul(stride, number(2))
-        sums = _halves(builder, row_of(context, builder, kinds[7], s, s_row), number(EDGE))
-        for register, at in zip((C0, C1), sums, strict=True):
-            _load(builder, register, at, number(4 * EDGE))
-        with cgutils.for_range(builder, steps) as loop:
-            columns = builder.gep(a, [builder.mul(loop.index, number(STEP))])
-            for register, at in zip((A0, A1), _halves(builder, columns, stride), strict=True):
-                _load(builder, register, at, bytes_apart)
-            _load(builder, B0, builder.gep(b, [builder.mul(loop.index, number(EDGE * STEP))]), number(2 * STEP))
-            _multiply(builder, C0, A0, B0)
-            _multiply(builder, C1, A1, B0)
-        for register, at in zip((C0, C1), sums, strict=True):
-            _store(builder, register, at, number(4 * EDGE))
+        kinds, (q, tile, two, step, steps, memory, place, stride, s, s_row, apart, lines, begin, end) = (
+            signature.args,
+            arguments,
+        )
+        keys = _halves(builder, builder.gep(data(context, builder, kinds[5], memory), [place]), stride)
+        tiles = [builder.add(tile, number(i)) for i in (0, 1)]
+        first = [builder.mul(step, number(WORDS * 2))]
+        queries = [builder.gep(row_of(context, builder, kinds[0], q, t), first) for t in tiles]
+        scores = [row_of(context, builder, kinds[8], s, builder.add(s_row, a)) for a in (number(0), apart)]
+        sums = [half for pointer in scores for half in _halves(builder, pointer, number(EDGE))]
+        ahead = Ahead(builder, data(context, builder, kinds[11], lines), begin, end, steps)
+        bytes_apart, fresh = builder.mul(stride, number(2)), builder.icmp_signed("==", step, number(0))
+
+        def score(count: int) -> None:
+            _open(builder, sums[: 2 * count], fresh)
+            with cgutils.for_range(builder, steps) as loop:
+                columns = builder.mul(loop.index, number(STEP))
+                for register, key in zip(A, keys, strict=True):
+                    _load(builder, register, builder.gep(key, [columns]), bytes_apart)
+                for i, query in enumerate(queries[:count]):
+                    _load(builder, B[i], builder.gep(query, [builder.mul(columns, number(EDGE))]), number(LINE))
+                    for half in (0, 1):
+                        _multiply(builder, C[2 * i + half], A[half], B[i])
+                ahead.ask()
+            _close(builder, sums[: 2 * count])
+
+        _once_or_twice(builder, two, score)
         return context.get_dummy_value()
 
     i = types.int64
-    return types.none(q, i, i, i, memory, i, i, s, i), generate
+    return types.none(q, i, types.boolean, i, i, memory, i, i, s, i, i, lines, i, i), generate
 
 
 @instruction
-def turn(typing: Any, s: Any, s_row: Any, weights: Any, row: Any, token: Any) -> Any:
-    """weights[row + r, token + t] = s[s_row + t, r] for 16 rows and 32 tokens."""
+def weave(
+    typing: Any, memory: Any, at: Any, first: Any, steps: Any, column: Any, woven: Any, row: Any, lines: Any,
+    begin: Any, end: Any,
+) -> Any:  # fmt: skip
+    """Values of two tokens at a time side by side: 32 columns from ``column`` on, in two tiles for every 32 tokens.
+
+    woven[row + 2 * step + half, pair] holds memory[at[first + 32 * step + 2 * pair + (0, 1)] + column:..]: of every
+    eight columns the first four in half 0 and the others in half 1, since words are woven within 128 bits; ``unravel``
+    puts them in order at the end. Meanwhile lines[begin:end] are asked for.
+    """
 
     def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
-        kinds, (s, s_row, weights, row, token) = signature.args, arguments
-        scored = row_of(context, builder, kinds[0], s, s_row)
-        out = [row_of(context, builder, kinds[2], weights, builder.add(row, number(r))) for r in range(EDGE)]
-        for half in (0, EDGE):
-            tokens = [load(builder, scored, number((half + t) * EDGE)) for t in range(EDGE)]
-            for pointer, turned in zip(out, _transposed(builder, tokens), strict=True):
-                store(builder, turned, pointer, builder.add(token, number(half)))
+        kinds, (memory, at, first, steps, column, woven, row, lines, begin, end) = signature.args, arguments
+        values = builder.gep(data(context, builder, kinds[0], memory), [column])
+        places = builder.gep(data(context, builder, kinds[1], at), [first])
+        out = row_of(context, builder, kinds[5], woven, row)
+        parts = builder.mul(steps, number(EDGE // PART))
+        ahead = Ahead(builder, data(context, builder, kinds[7], lines), begin, end, parts)
+        halves = ir.VectorType(ir.IntType(16), STEP)
+        with cgutils.for_range(builder, steps) as outer:
+            token, tile = builder.mul(outer.index, number(STEP)), builder.mul(outer.index, number(2 * WORDS))
+            with cgutils.for_range_slice(builder, number(0), number(EDGE), number(PART), INDEX) as (pair, _):
+                for i in range(PART):
+                    here = builder.add(pair, number(i))
+                    even = builder.gep(places, [builder.add(token, builder.mul(here, number(2)))])
+                    first, second = (
+                        load_as(builder, halves, values, builder.load(builder.gep(even, [number(odd)])))
+                        for odd in (0, 1)
+                    )
+                    to = builder.add(tile, builder.mul(here, number(EDGE)))
+                    for half, lanes in enumerate(WOVEN):
+                        mixed = builder.bitcast(pick(builder, first, second, lanes), ir.VectorType(BITS, LANES))
+                        store(builder, mixed, out, builder.add(to, number(half * WORDS)))
+                ahead.ask()
         return context.get_dummy_value()
 
     i = types.int64
-    return types.none(s, i, weights, i, i), generate
+    return types.none(memory, at, i, i, i, woven, i, lines, i, i), generate
 
 
 @instruction
 def weigh_tokens(
-    typing: Any, weights: Any, row: Any, steps: Any, values: Any, v_row: Any, column: Any, sums: Any, out: Any
-) -> Any:
-    """sums[out + r, column:column + 32] += weights[row + r] x values[v_row + tokens / 2, column, 2], for 16 rows."""
+    typing: Any, weights: Any, w_row: Any, w_apart: Any, two: Any, steps: Any, woven: Any, row: Any, sums: Any,
+    s_row: Any, s_apart: Any, fresh: Any,
+) -> Any:  # fmt: skip
+    """sums[s_row + half] += weights[w_row + step] x woven[row + 2 * step + half] for both halves, summed over steps.
+
+    ``two``: of the next tile of rows as well, whose weights and sums lie so many tiles on. ``fresh``: sums are set.
+    """
 
     def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
-        kinds, (weights, row, steps, values, v_row, column, sums, out) = signature.args, arguments
-        a, b, c = (
-            row_of(context, builder, kinds[i], array, first)
-            for i, array, first in ((0, weights, row), (3, values, v_row), (6, sums, out))
+        kinds, (weights, w_row, w_apart, two, steps, woven, row, sums, s_row, s_apart, fresh) = (
+            signature.args,
+            arguments,
         )
-        tokens, width = (_columns(context, builder, kinds[i], array) for i, array in ((0, weights), (3, values)))
-        totals = [builder.gep(c, [builder.add(column, number(i))]) for i in (0, EDGE)]
-        row_bytes = builder.mul(width, number(4))  # of two bfloat16, and of one float32
-        for register, at in zip((C0, C1), totals, strict=True):
-            _load(builder, register, at, row_bytes)
-        with cgutils.for_range(builder, steps) as loop:
-            some = builder.gep(a, [builder.mul(loop.index, number(STEP))])
-            _load(builder, A0, some, builder.mul(tokens, number(2)))
-            pairs = builder.gep(b, [builder.add(builder.mul(builder.mul(loop.index, number(EDGE)), width), column)])
-            for register, total, i in ((A1, C0, 0), (B0, C1, EDGE)):
-                _load(builder, register, builder.gep(pairs, [number(i)]), row_bytes)
-                _multiply(builder, total, A0, register)
-        for register, at in zip((C0, C1), totals, strict=True):
-            _store(builder, register, at, row_bytes)
+        rows, totals = (
+            [row_of(context, builder, kinds[i], array, builder.add(first, a)) for a in (number(0), apart)]
+            for i, array, first, apart in ((0, weights, w_row, w_apart), (7, sums, s_row, s_apart))
+        )
+        values = row_of(context, builder, kinds[5], woven, row)
+        sums = [builder.gep(pointer, [number(half * WORDS)]) for pointer in totals for half in (0, 1)]
+
+        def weigh(count: int) -> None:
+            _open(builder, sums[: 2 * count], fresh)
+            with cgutils.for_range(builder, steps) as loop:
+                tile = builder.mul(loop.index, number(WORDS))
+                for half in (0, 1):
+                    at = builder.add(builder.mul(tile, number(2)), number(half * WORDS))
+                    _load(builder, B[half], builder.gep(values, [at]), number(LINE))
+                for i, pointer in enumerate(rows[:count]):
+                    _load(builder, A[i], builder.gep(pointer, [tile]), number(LINE))
+                    for half in (0, 1):
+                        _multiply(builder, C[2 * i + half], A[i], B[half])
+            _close(builder, sums[: 2 * count])
+
+        _once_or_twice(builder, two, weigh)
         return context.get_dummy_value()
 
-    i = types.int64
-    return types.none(weights, i, i, values, i, i, sums, i), generate
+    i, b = types.int64, types.boolean
+    return types.none(weights, i, i, b, i, woven, i, sums, i, i, b), generate
 
 
 @instruction
-def halve(typing: Any, weights: Any, row: Any, tokens: Any, narrow: Any) -> Any:
-    """narrow[row, :tokens] = weights[row, :tokens] as bfloat16, rounded to nearest even; tokens in whole vectors."""
+def unravel(typing: Any, tiles: Any, first: Any, sums: Any, out: Any) -> Any:
+    """sums[out:.. + 16, :] = tiles[first:], with columns in the order that they had before ``weave``."""
 
     def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
-        kinds, (weights, row, tokens, narrow) = signature.args, arguments
-        wide, out = (row_of(context, builder, kinds[i], array, row) for i, array in ((0, weights), (3, narrow)))
-        integers = ir.VectorType(BITS, LANES)
-        shift, one, half = (ir.Constant(integers, [value] * LANES) for value in (16, 1, 0x7FFF))
-        with cgutils.for_range_slice(builder, number(0), tokens, number(LANES), INDEX) as (token, _):
-            bits = builder.bitcast(load(builder, wide, token), integers)
-            odd = builder.and_(builder.lshr(bits, shift), one)
-            rounded = builder.lshr(builder.add(bits, builder.add(half, odd)), shift)
-            store(builder, builder.trunc(rounded, ir.VectorType(ir.IntType(16), LANES)), out, token)
-        return context.get_dummy_value()
-
-    return types.none(weights, types.int64, types.int64, narrow), generate
-
-
-@instruction
-def weave(typing: Any, memory: Any, even: Any, odd: Any, width: Any, pairs: Any, row: Any) -> Any:
-    """pairs[row, c] = (memory[even + c], memory[odd + c]), the latter in the upper half; width in whole vectors."""
-
-    def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
-        kinds, (memory, even, odd, width, pairs, row) = signature.args, arguments
-        values, out = data(context, builder, kinds[0], memory), row_of(context, builder, kinds[4], pairs, row)
-        halves, words = ir.VectorType(ir.IntType(16), LANES), ir.VectorType(BITS, LANES)
-        with cgutils.for_range_slice(builder, number(0), width, number(LANES), INDEX) as (column, _):
-            low, high = (
-                builder.zext(load_as(builder, halves, values, builder.add(place, column)), words)
-                for place in (even, odd)
-            )
-            upper = builder.shl(high, ir.Constant(words, [16] * LANES))
-            store(builder, builder.or_(low, upper), out, column)
+        kinds, (tiles, first, sums, out) = signature.args, arguments
+        read = row_of(context, builder, kinds[0], tiles, first)
+        written = row_of(context, builder, kinds[2], sums, out)
+        width = _columns(context, builder, kinds[2], sums)
+        with cgutils.for_range_slice(builder, number(0), width, number(STEP), INDEX) as (column, _):
+            tile = builder.gep(read, [builder.mul(column, number(EDGE))])
+            for r in range(EDGE):
+                even, odd = (load(builder, tile, number(half * WORDS + r * EDGE)) for half in (0, 1))
+                at = builder.add(builder.mul(width, number(r)), column)
+                for half, lanes in enumerate(ORDER):
+                    store(builder, pick(builder, even, odd, lanes), written, builder.add(at, number(half * EDGE)))
         return context.get_dummy_value()
 
     i = types.int64
-    return types.none(memory, i, i, i, pairs, i), generate
+    return types.none(tiles, i, sums, i), generate
 
 
 def _columns(context: Any, builder: Builder, kind: Any, array: Value) -> Value:
@@ -213,15 +252,30 @@ def _halves(builder: Builder, pointer: Value, stride: Value) -> list[Value]:
     return [pointer, builder.gep(pointer, [builder.mul(stride, number(EDGE))])]
 
 
-def _transposed(builder: Builder, rows: list[Value]) -> list[Value]:
-    """The 16 x 16 floats of 16 vectors the other way round: blocks of 8, 4, 2, 1 change places."""
-    for size in (8, 4, 2, 1):
-        lanes = range(EDGE)
-        low = [i if not i & size else EDGE + i - size for i in lanes]
-        high = [i + size if not i & size else EDGE + i for i in lanes]
-        for a in (i for i in lanes if not i & size):
-            rows[a], rows[a + size] = (pick(builder, rows[a], rows[a + size], chosen) for chosen in (low, high))
-    return rows
+def _once_or_twice(builder: Builder, two: Value, body: Callable[[int], None]) -> None:
+    """``body`` for one tile of rows or for two: registers are numbered when it is compiled."""
+    with builder.if_else(two) as (then, otherwise):
+        with then:
+            body(2)
+        with otherwise:
+            body(1)
+
+
+def _open(builder: Builder, sums: list[Value], fresh: Value) -> None:
+    """Sums into their registers, or zeros."""
+    with builder.if_else(fresh) as (then, otherwise):
+        with then:
+            for register in C[: len(sums)]:
+                _unit(builder, "tilezero", _tile(register))
+        with otherwise:
+            for register, at in zip(C, sums, strict=False):
+                _load(builder, register, at, number(LINE))
+
+
+def _close(builder: Builder, sums: list[Value]) -> None:
+    """Sums back to memory."""
+    for register, at in zip(C, sums, strict=False):
+        _unit(builder, "tilestored64", _tile(register), _bytes(builder, at), number(LINE))
 
 
 def _bytes(builder: Builder, pointer: Value) -> Value:
@@ -238,10 +292,6 @@ def _tile(register: int) -> Value:
 
 def _load(builder: Builder, register: int, pointer: Value, bytes_apart: Value) -> None:
     _unit(builder, "tileloadd64", _tile(register), _bytes(builder, pointer), bytes_apart)
-
-
-def _store(builder: Builder, register: int, pointer: Value, bytes_apart: Value) -> None:
-    _unit(builder, "tilestored64", _tile(register), _bytes(builder, pointer), bytes_apart)
 
 
 def _multiply(builder: Builder, c: int, a: int, b: int) -> None:

@@ -123,9 +123,3 @@ def columns(cache: Array, width: int, done: int, count: int, rows: int) -> tuple
     line = LINE // cache.itemsize
     lines = -(-width // line)
     return lines * done // rows * line, lines * (done + count) // rows * line
-
-
-@njit(inline="always")
-def share(done: int, now: int, total: int, tokens: int) -> tuple[int, int]:
-    """Of ``tokens`` those to fetch while ``now`` of ``total`` pieces of work are done: evenly, not to hold it up."""
-    return tokens * done // total, tokens * (done + now) // total

@@ -1,146 +1,191 @@
 """The kernel for wide groups of bfloat16 on a matrix unit: the same splits and softmax as ``stream``, other products.
 
-Queries and weights are padded with zeros to whole tiles of 16 rows, tokens to whole steps of 32. A block whose tokens
-do not follow one another in the cache, or do not fill its last step, is copied together first.
+Queries are padded with zeros to whole tiles of 16 rows, tokens to whole steps of 32 by repeating the last, which no row
+sees twice. Keys of a step that do not follow one another in the cache are copied together first.
 """
 
 import numpy as np
 from numba import njit, prange
 from numba.np.ufunc.parallel import get_thread_id
 
-from variants.backend.numba_split_kv.block import MAXIMUM, TOTAL, bounds, locate, soften
-from variants.backend.numba_split_kv.coming import fetch
+from variants.backend.numba_split_kv.ahead import ask, list_lines
+from variants.backend.numba_split_kv.block import MAXIMUM, TOTAL, bounds, locate
+from variants.backend.numba_split_kv.columns import rescale_rows, soften_columns
 from variants.backend.numba_split_kv.kernel import kernel
 from variants.backend.numba_split_kv.matrix import (
     EDGE,
     STEP,
     configure,
-    halve,
     release,
     score_tokens,
-    turn,
+    unravel,
     weave,
     weigh_tokens,
 )
 from variants.backend.numba_split_kv.operands import SLOT, WIDTH, Array
-from variants.backend.numba_split_kv.stream import share
 
 BLOCK = 128  # tokens: enough products per sum that is loaded and stored
+STEPS = BLOCK // STEP
 
 
 @kernel
 def wide(
     q: Array, key: Array, tail: Array, value: Array, key_place: Array, tail_place: Array, value_place: Array,
     table: Array, lengths: Array, start: Array, slots: int, window: int, queries: int, chunk: int, scale: float,
-    groups: int, splits: int, rows: int, config: Array, weights: Array, narrow: Array, at: Array, scored: Array,
-    keys: Array, tails: Array, pairs: Array, sums: Array, state: Array,
+    groups: int, splits: int, in_key: bool, config: Array, at: Array, lines: Array, keys: Array, tails: Array,
+    scored: Array, narrow: Array, woven: Array, held: Array, rows: Array, sums: Array, state: Array,
 ) -> None:  # fmt: skip
-    """Sums [B x G x splits x M, V] and state [.., (maximum, total)]; M is ``rows`` rounded up to tiles.
+    """Sums [B x G x splits x M, V] and state [.., (maximum, total)]; M is whole tiles of rows.
 
-    q is [B x G x M / 16, K / 32 x 16 x 16 x 2], as the unit takes its second operand. Workspace per thread: ``weights``
-    [M, BLOCK] and ``narrow``, the same in bfloat16; ``at`` [6 x BLOCK]; ``scored`` [STEP, 16]; ``keys`` and ``tails``
-    [BLOCK x width]; ``pairs`` [BLOCK / 2, V].
+    q is [B x G x M / 16, K / 32 x 16 x 16 x 2], as the unit takes its second operand. Workspace per thread: ``at``
+    [6 x BLOCK], ``lines`` of a block, ``keys`` and ``tails`` [BLOCK x width], ``scored`` [M / 16 x BLOCK, 16], and in
+    tiles ``narrow`` [M / 16 x STEPS], ``woven`` [2 x STEPS], ``held`` [M / 16 x V / 16]; ``rows`` [3, threads x M].
     """
-    threads = scored.shape[0] // STEP
-    padded, d_v = weights.shape[0] // threads, sums.shape[1]
+    d_v, threads = sums.shape[1], woven.shape[0] // (2 * STEPS)
+    padded = rows.shape[1] // threads
+    tiles, listed = padded // EDGE, lines.shape[0] // threads
+    tops, totals, factors = rows[0], rows[1], rows[2]
     for task in prange(lengths.shape[0] * groups * splits):
         head, split, thread = task // splits, task % splits, get_thread_id()
-        b, g, out, mine = head // groups, head % groups, task * padded, thread * padded
+        b, g, out, mine, line = head // groups, head % groups, task * padded, thread * padded, thread * listed
         here, ahead = thread * 6 * BLOCK, thread * 6 * BLOCK + 3 * BLOCK
-        for row in range(out, out + padded):
-            state[row, MAXIMUM], state[row, TOTAL] = -np.inf, 0.0
-            for c in range(d_v):
-                sums[row, c] = 0.0
+        for row in range(mine, mine + padded):
+            tops[row], totals[row] = -np.inf, 0.0
         configure(config)
-        in_one_run = False
+        follow = False
         low, high = bounds(lengths[b], start[b], window, queries, split, chunk)
         for first in range(low - BLOCK, high, BLOCK):
             tokens, later = min(BLOCK, high - first), max(0, min(BLOCK, high - first - BLOCK))
-            direct = in_one_run and tokens % STEP == 0
-            in_one_run = locate(key_place, table, b, slots, g, first + BLOCK, later, at, ahead)
+            straight = follow
+            follow = locate(key_place, table, b, slots, g, first + BLOCK, later, at, ahead)
             locate(tail_place, table, b, slots, g, first + BLOCK, later, at, ahead + BLOCK)
             locate(value_place, table, b, slots, g, first + BLOCK, later, at, ahead + 2 * BLOCK)
-            if first >= low:
-                steps = -(-tokens // STEP)
-                if not direct:
-                    gather(key, at, here, tokens, key_place[WIDTH], keys, thread * BLOCK)
-                    gather(tail, at, here + BLOCK, tokens, tail_place[WIDTH], tails, thread * BLOCK)
+            end = list_lines(key, at, ahead, later, key_place[WIDTH], lines, line)
+            end = list_lines(tail, at, ahead + BLOCK, later, tail_place[WIDTH], lines, end)
+            if not in_key:
+                end = list_lines(value, at, ahead + 2 * BLOCK, later, d_v, lines, end)
+            repeat_last(at, ahead, later)
+            if first < low:
+                ask(lines, line, end)
+            else:
+                upto = -(-tokens // STEP) * STEP
+                wide_q, part = key_place[WIDTH] + tail_place[WIDTH], end - line
+                work = wide_q + SOFTMAX + 2 * d_v
+                scored_by, softened_by = line + part * wide_q // work, line + part * (wide_q + SOFTMAX) // work
                 score_block(
-                    q, head * (padded // EDGE), key, tail, key_place, tail_place, keys, tails, direct, at, here, ahead,
-                    later, steps, scored, weights, thread,
+                    q, head * tiles, key, tail, key_place, tail_place, keys, tails, straight, at, here, tokens, upto,
+                    scored, thread, tiles, lines, line, scored_by,
                 )  # fmt: skip
-                for row in range(rows):
-                    last = lengths[b] - queries + row % queries - first
-                    soften(weights, mine + row, last, window, tokens, steps * STEP, scale, state, sums, out + row)
-                    halve(weights, mine + row, steps * STEP, narrow)
-                    begin, end = share(row, 1, rows, later)
-                    fetch(value, at, ahead + 2 * BLOCK + begin, ahead + 2 * BLOCK + end, d_v)
-                pair(value, at, here + 2 * BLOCK, tokens, steps * STEP, d_v, pairs, thread * (BLOCK // 2))
-                for tile in range(0, padded, EDGE):
-                    for column in range(0, d_v, 2 * EDGE):
-                        weigh_tokens(narrow, mine + tile, steps, pairs, thread * (BLOCK // 2), column, sums, out + tile)
+                base = lengths[b] - queries - first
+                if min(base + 1, tokens) < upto or (window > 0 and base + queries > window):
+                    hide(scored, thread * tiles, tiles, tokens, upto, base, window, queries)
+                for tile in range(tiles):
+                    my = thread * tiles + tile
+                    begin, stop = share(tile, tiles, scored_by, softened_by)
+                    if soften_columns(
+                        scored, my * BLOCK, upto, np.float32(scale), tops, totals, factors, my * EDGE, narrow,
+                        my * STEPS, lines, begin, stop,
+                    ):  # fmt: skip
+                        rescale_rows(held, my * (d_v // EDGE), d_v // EDGE, factors, my * EDGE)
+                for column in range(0, d_v, STEP):
+                    begin, stop = share(column // STEP, d_v // STEP, softened_by, end)
+                    spot = thread * 2 * STEPS
+                    weave(value, at, here + 2 * BLOCK, upto // STEP, column, woven, spot, lines, begin, stop)
+                    for tile in range(0, tiles, 2):
+                        my = thread * tiles + tile
+                        weigh_tokens(
+                            narrow, my * STEPS, STEPS, tile + 1 < tiles, upto // STEP, woven, spot, held,
+                            my * (d_v // EDGE) + column // EDGE, d_v // EDGE, first == low,
+                        )  # fmt: skip
             here, ahead = ahead, here
         release()
+        for tile in range(tiles):
+            if low < high:
+                unravel(held, (thread * tiles + tile) * (d_v // EDGE), sums, out + tile * EDGE)
+        for row in range(padded):
+            state[out + row, MAXIMUM], state[out + row, TOTAL] = tops[mine + row], totals[mine + row]
+            if low >= high:
+                for c in range(d_v):
+                    sums[out + row, c] = 0.0
+
+
+SOFTMAX = 350
 
 
 @njit(inline="always")
 def score_block(
     q: Array, query: int, key: Array, tail: Array, key_place: Array, tail_place: Array, keys: Array, tails: Array,
-    direct: bool, at: Array, here: int, ahead: int, later: int, steps: int, scored: Array, weights: Array, thread: int,
+    follow: bool, at: Array, here: int, tokens: int, upto: int, scored: Array, thread: int, tiles: int, lines: Array,
+    begin: int, end: int,
 ) -> None:  # fmt: skip
-    """Scores of a block, from the cache or from what was copied of it, in the thread's rows of ``weights``."""
-    wide, narrow, tiles = key_place[WIDTH], tail_place[WIDTH], weights.shape[0] // (scored.shape[0] // STEP) // EDGE
-    for step in range(steps):
-        token = step * STEP
-        for tile in range(tiles):
-            begin, end = share(step * tiles + tile, 1, steps * tiles, later)
-            fetch(key, at, ahead + begin, ahead + end, wide)
-            fetch(tail, at, ahead + BLOCK + begin, ahead + BLOCK + end, narrow)
-            if direct:
-                first, second, rows = at[here + token], at[here + BLOCK + token], (key_place[SLOT], tail_place[SLOT])
-                score_step(q, query + tile, key, first, rows[0], tail, second, rows[1], wide, narrow, scored, thread)
+    """Scores of a block, from the cache or from what was copied of it."""
+    wide, narrow, pieces = key_place[WIDTH], tail_place[WIDTH], upto // STEP * ((tiles + 1) // 2)
+    piece = 0
+    for token in range(0, upto, STEP):
+        straight = follow and token + STEP <= tokens
+        if not straight:
+            gather(key, at, here + token, wide, keys, thread * BLOCK + token)
+            gather(tail, at, here + BLOCK + token, narrow, tails, thread * BLOCK + token)
+        for tile in range(0, tiles, 2):
+            start, stop = share(piece, pieces, begin, end)
+            piece += 1
+            row, two = (thread * tiles + tile) * BLOCK + token, tile + 1 < tiles
+            if straight:
+                score_tokens(
+                    q, query + tile, two, 0, wide // STEP, key, at[here + token], key_place[SLOT], scored, row, BLOCK,
+                    lines, start, stop,
+                )  # fmt: skip
             else:
-                first, second = (thread * BLOCK + token) * wide, (thread * BLOCK + token) * narrow
-                score_step(q, query + tile, keys, first, wide, tails, second, narrow, wide, narrow, scored, thread)
-            turn(scored, thread * STEP, weights, (thread * tiles + tile) * EDGE, token)
+                score_tokens(
+                    q, query + tile, two, 0, wide // STEP, keys, (thread * BLOCK + token) * wide, wide, scored, row,
+                    BLOCK, lines, start, stop,
+                )  # fmt: skip
+            if narrow > 0:
+                if straight:
+                    score_tokens(
+                        q, query + tile, two, wide // STEP, narrow // STEP, tail, at[here + BLOCK + token],
+                        tail_place[SLOT], scored, row, BLOCK, lines, stop, stop,
+                    )  # fmt: skip
+                else:
+                    score_tokens(
+                        q, query + tile, two, wide // STEP, narrow // STEP, tails, (thread * BLOCK + token) * narrow,
+                        narrow, scored, row, BLOCK, lines, stop, stop,
+                    )  # fmt: skip
 
 
 @njit(inline="always")
-def score_step(
-    q: Array, tile: int, key: Array, key_first: int, key_stride: int, tail: Array, tail_first: int, tail_stride: int,
-    wide: int, narrow: int, scored: Array, thread: int,
+def hide(
+    scored: Array, first: int, tiles: int, tokens: int, upto: int, base: int, window: int, queries: int
 ) -> None:  # fmt: skip
-    """Scores of 32 tokens and 16 rows: keys and tails lie at equal strides."""
-    row = thread * STEP
-    for t in range(row, row + STEP):
-        for r in range(EDGE):
-            scored[t, r] = 0.0
-    score_tokens(q, tile, 0, wide // STEP, key, key_first, key_stride, scored, row)
-    score_tokens(q, tile, wide // STEP, narrow // STEP, tail, tail_first, tail_stride, scored, row)
+    """Scores of tokens that a row does not see become minus infinity; row r sees up to base + r % queries."""
+    for row in range(tiles * EDGE):
+        last, at, lane = base + row % queries, (first + row // EDGE) * BLOCK, row % EDGE
+        oldest = max(0, last + 1 - window) if window > 0 else 0
+        for t in range(min(oldest, upto)):
+            scored[at + t, lane] = -np.inf
+        for t in range(max(0, min(last + 1, tokens)), upto):
+            scored[at + t, lane] = -np.inf
 
 
 @njit(inline="always")
-def gather(memory: Array, at: Array, first: int, tokens: int, width: int, out: Array, row: int) -> None:
-    """Copy rows together; the last step is filled up with zeros."""
-    for t in range(-(-tokens // STEP) * STEP):
-        to = (row + t) * width
-        if t < tokens:
-            begin = at[first + t]
-            for c in range(width):
-                out[to + c] = memory[begin + c]
-        else:
-            for c in range(width):
-                out[to + c] = 0
+def repeat_last(at: Array, first: int, tokens: int) -> None:
+    """Fill up the last step of a block's places, key, tail and value, with the last token's."""
+    for part in range(first, first + 3 * BLOCK, BLOCK):
+        for t in range(tokens, -(-tokens // STEP) * STEP):
+            at[part + t] = at[part + tokens - 1]
 
 
 @njit(inline="always")
-def pair(memory: Array, at: Array, first: int, tokens: int, upto: int, width: int, pairs: Array, row: int) -> None:
-    """Values of two tokens at a time side by side; zeros beyond the last."""
-    for t in range(0, tokens - 1, 2):
-        weave(memory, at[first + t], at[first + t + 1], width, pairs, row + t // 2)
-    if tokens % 2:
+def gather(memory: Array, at: Array, first: int, width: int, out: Array, row: int) -> None:
+    """Copy the rows of a step together."""
+    for t in range(STEP):
+        to, begin = (row + t) * width, at[first + t]
         for c in range(width):
-            pairs[row + tokens // 2, c] = memory[at[first + tokens - 1] + c]
-    for p in range((tokens + 1) // 2, upto // 2):
-        for c in range(width):
-            pairs[row + p, c] = 0
+            out[to + c] = memory[begin + c]
+
+
+@njit(inline="always")
+def share(piece: int, pieces: int, begin: int, end: int) -> tuple[int, int]:
+    """Of [begin, end) the part that belongs to one of several equal pieces of work."""
+    count = end - begin
+    return begin + count * piece // pieces, begin + count * (piece + 1) // pieces
