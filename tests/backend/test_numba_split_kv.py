@@ -220,10 +220,19 @@ MUTANTS = {
         "locate(value_place, table, b, slots, g,",
         "locate(value_place, table, b, slots, 0,",
     ),
-    "tokens turned to the wrong place": ("wide", "* EDGE, token)", "* EDGE, 0)"),
+    "mask removed on the unit": ("wide", "if min(base + 1, tokens) < upto or", "if upto < 0 or"),
 }
-WHERE = {"stream": (Dtype.F32,), "codes": (Dtype.FP8_E4M3,), "wide": (Dtype.BF16,)}
-SEEDED = [(m, d) for m, (file, *_) in MUTANTS.items() for d in WHERE.get(file, (Dtype.F32, Dtype.BF16))]
+# Where a fault shows: by the mutant's name, or by its file.
+F32, BF16 = (Dtype.F32,), (Dtype.BF16,)
+WHERE = {
+    "no rescale": F32,
+    "mask removed": F32,
+    "stream": F32,
+    "codes": (Dtype.FP8_E4M3,),
+    "wide": BF16,
+    "matrix": BF16,
+}
+SEEDED = [(m, d) for m, (file, *_) in MUTANTS.items() for d in WHERE.get(m, WHERE.get(file, F32 + BF16))]
 
 
 def is_seen(backend, dtype):
