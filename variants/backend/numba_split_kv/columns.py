@@ -34,7 +34,8 @@ from variants.backend.numba_split_kv.vectors import (
     store,
 )
 
-EDGE, STEP = 16, 32  # rows, and tokens of one product
+EDGE = 16  # rows of a tile, and columns of a product
+STEP = 32  # bfloat16 that one product sums over
 PART = 4  # tokens between which the next lines are asked for
 WORDS = ir.VectorType(BITS, LANES)
 LOG2_E = math.log2(math.e)

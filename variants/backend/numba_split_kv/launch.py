@@ -11,12 +11,15 @@ from einops import rearrange
 from torch import Tensor
 
 from variants.backend.numba_split_kv import matrix, stream, wide
+from variants.backend.numba_split_kv.ahead import EIGHT
+from variants.backend.numba_split_kv.columns import EDGE, STEP
 from variants.backend.numba_split_kv.combine import combine
 from variants.backend.numba_split_kv.operands import WIDTH, Array, Operand, Operands, operands, split_tokens
 from variants.contract.geometry import AttentionGeometry
 from variants.protocols import Attended, Plan
 from variants.view import CacheView
 
+TASKS = 8  # per thread, so that uneven ones even out
 LEAST_ROWS = 5  # of a group: below that, most of a matrix unit's 16 rows would be idle
 
 
@@ -26,6 +29,7 @@ class Sizes:
 
     batch: int
     groups: int
+    queries: int
     rows: int
     d_qk: int
     d_v: int
@@ -35,7 +39,7 @@ class Sizes:
     @property
     def padded(self) -> int:
         """Rows in whole tiles of a matrix unit."""
-        return -(-self.rows // matrix.EDGE) * matrix.EDGE
+        return -(-self.rows // EDGE) * EDGE
 
 
 def plan(geometry: AttentionGeometry, view: CacheView, max_length: int, queries: int, chunk: int | None) -> Plan:
@@ -45,41 +49,42 @@ def plan(geometry: AttentionGeometry, view: CacheView, max_length: int, queries:
     batch, groups, rows = len(view.lengths), geometry.num_kv_heads, geometry.group_size * queries
     cache = operands(geometry, view)
     held = cache.held(max_length, queries)
-    chunk = split_tokens(chunk, held, batch * groups, threads)
-    sizes = Sizes(batch, groups, rows, geometry.d_qk, geometry.d_v, -(-held // chunk), most)
+    on_matrix = _fits_matrix(cache, rows, geometry.d_v)
+    chunk = split_tokens(chunk, held, batch * groups, threads * (1 if on_matrix else TASKS))
+    sizes = Sizes(batch, groups, queries, rows, geometry.d_qk, geometry.d_v, -(-held // chunk), most)
     numbers = (cache.slots, cache.window, queries, chunk, np.float32(geometry.scale), groups, sizes.splits)
     arguments = (cache.table, cache.lengths, cache.start, *numbers)
-    on_matrix = _fits_matrix(cache, sizes)
     load, run = (_matrix_kernel if on_matrix else _stream_kernel)(sizes, cache, arguments)
     o, lse = torch.empty(batch, groups, rows, geometry.d_v), torch.empty(batch, groups, rows)
     flat_o, flat_lse = o.view(-1, geometry.d_v).numpy(), lse.view(-1).numpy()
 
-    def attend(q: Tensor) -> Attended:
-        load(rearrange(q, "b q (g h) k -> b g (h q) k", g=groups))
-        numba.set_num_threads(threads)
-        run(flat_o, flat_lse)
-        torch.set_num_threads(threads)  # numba has told OpenMP its own number, which torch would take for its own
-        out = rearrange(o.to(q.dtype), "b g (h q) v -> b q (g h) v", q=queries)
-        return out, rearrange(lse, "b g (h q) -> b q (g h)", q=queries)
+    seen_o, seen_lse = (rearrange(part, "b g (h q) ... -> b q (g h) ...", q=queries) for part in (o, lse))  # views
 
-    run(flat_o, flat_lse)  # compile
-    torch.set_num_threads(threads)
+    def attend(q: Tensor) -> Attended:
+        rows = load(q)
+        numba.set_num_threads(threads)
+        run(rows, flat_o, flat_lse)
+        torch.set_num_threads(threads)  # numba has told OpenMP its own number, which torch would take for its own
+        return seen_o.to(q.dtype), seen_lse
+
+    dtype = torch.bfloat16 if on_matrix else torch.float32
+    attend(torch.zeros(batch, queries, geometry.num_q_heads, geometry.d_qk, dtype=dtype))  # compile
     return Plan(attend, f"numba_split_kv[{chunk}{', matrix unit' if on_matrix else ''}]")
 
 
-Load = Callable[[Tensor], object]
-Run = Callable[[Array, Array], None]
+Load = Callable[[Tensor], Array]
+Run = Callable[[Array, Array, Array], None]
 
 
-def _fits_matrix(cache: Operands, sizes: Sizes) -> bool:
+def _fits_matrix(cache: Operands, rows: int, d_v: int) -> bool:
     """Whether the matrix unit serves: there is one, bfloat16, enough rows, and widths in whole steps."""
-    widths = (int(cache.key.place[WIDTH]), int(cache.tail.place[WIDTH]), sizes.d_v)
-    whole = all(width % matrix.STEP == 0 for width in widths)
-    return cache.key.memory.dtype == np.uint16 and sizes.rows >= LEAST_ROWS and whole and matrix.ready()
+    widths = (int(cache.key.place[WIDTH]), int(cache.tail.place[WIDTH]), d_v)
+    whole = all(width % STEP == 0 for width in widths)
+    return cache.key.memory.dtype == np.uint16 and rows >= LEAST_ROWS and whole and matrix.ready()
 
 
 def _stream_kernel(sizes: Sizes, cache: Operands, arguments: tuple[Any, ...]) -> tuple[Load, Run]:
-    """How to hand it q [B, G, M, K], and how to run it."""
+    """How to hand it q [B, Q, H, K], and how to run it on that."""
     heads = sizes.batch * sizes.groups
     q = torch.zeros(sizes.batch, sizes.groups, sizes.rows, sizes.d_qk)
     sums = np.empty((heads * sizes.splits * sizes.rows, sizes.d_v), np.float32)
@@ -93,47 +98,47 @@ def _stream_kernel(sizes: Sizes, cache: Operands, arguments: tuple[Any, ...]) ->
     parts = (cache.key, cache.tail, cache.value, cache.key_scale, cache.value_scale)
     caches = (*(p.memory for p in parts), *(p.place for p in parts), *cache.blocks, cache.fp8, cache.value_in_key)
 
-    def run(o: Array, lse: Array) -> None:
+    def load(new: Tensor) -> Array:
+        q.copy_(rearrange(new, "b q (g h) k -> b g (h q) k", g=sizes.groups))
+        return rows
+
+    def run(rows: Array, o: Array, lse: Array) -> None:
         kernel(rows, *caches, *arguments, weights, at, decoded, sums, state)
         combine(sums, state, sizes.splits, sizes.rows, sizes.rows, o, lse)
 
-    return q.copy_, run
+    return load, run
 
 
 def _matrix_kernel(sizes: Sizes, cache: Operands, arguments: tuple[Any, ...]) -> tuple[Load, Run]:
-    """The same on a matrix unit: q's columns in pairs of one step, beside the 16 rows of a tile."""
-    heads, most, block, padded = sizes.batch * sizes.groups, sizes.most, wide.BLOCK, sizes.padded
-    q = torch.zeros(sizes.batch, sizes.groups, padded, sizes.d_qk, dtype=torch.bfloat16)
-    tiles = "b g (tile row) (step pair two) -> b g tile step pair row two"
-    packed = rearrange(q, tiles, row=matrix.EDGE, pair=matrix.EDGE, two=2).contiguous()
-    sums = _aligned((heads * sizes.splits * padded, sizes.d_v), torch.float32)
+    """The same on a matrix unit, which reads q where it lies."""
+    most, block, padded, d_v = sizes.most, wide.BLOCK, sizes.padded, sizes.d_v
+    tiles, words, lines = padded // EDGE, matrix.WORDS, max(block * (sizes.d_qk + d_v) // STEP, padded)
+    sums = _aligned((sizes.batch * sizes.groups * sizes.splits * padded, d_v), torch.float32)
     state = np.empty((len(sums), 2), np.float32)
-    high, words = padded // matrix.EDGE, matrix.WORDS
-    width = sizes.d_qk + sizes.d_v
     workspace = (
-        np.empty(most * 6 * block, np.int64),
-        np.empty(most * block * (width // matrix.STEP), np.int64),
+        _aligned((most * tiles, sizes.d_qk // STEP * words), torch.uint32),
+        _aligned((most * 6 * block,), torch.int64),
+        _aligned((most * (lines + EIGHT),), torch.int64),
         _aligned((most * block * sizes.d_qk,), torch.uint16),
         _aligned((most * block * sizes.d_qk,), torch.uint16),
-        _aligned((most * high * block, matrix.EDGE), torch.float32),
-        _aligned((most * high * wide.STEPS, words), torch.uint32),
+        _aligned((most * tiles * block, EDGE), torch.float32),
+        _aligned((most * tiles * wide.STEPS, words), torch.uint32),
         _aligned((most * 2 * wide.STEPS, words), torch.uint32),
-        _aligned((most * high * sizes.d_v // matrix.EDGE, words), torch.float32),
+        _aligned((most * tiles * d_v // EDGE, words), torch.float32),
         _aligned((3, most * padded), torch.float32),
     )
-    flat = packed.view(heads * padded // matrix.EDGE, -1).view(torch.uint16).numpy()
-    config = matrix.configuration()
+    config, heads = matrix.configuration(), sizes.groups * (sizes.rows // sizes.queries)
     kernel: Any = wide.wide
     parts = (cache.key, cache.tail, cache.value)
     caches = (*(p.memory for p in parts), *(p.place for p in parts))
     in_key = _inside(cache.value, cache.key)
 
-    def load(rows: Tensor) -> None:
-        q[:, :, : sizes.rows] = rows
-        packed.copy_(rearrange(q, tiles, row=matrix.EDGE, pair=matrix.EDGE, two=2))
+    def load(q: Tensor) -> Array:
+        flat: Array = q.contiguous().view(-1).view(torch.uint16).numpy()
+        return flat
 
-    def run(o: Array, lse: Array) -> None:
-        kernel(flat, *caches, *arguments, in_key, config, *workspace, sums, state)
+    def run(q: Array, o: Array, lse: Array) -> None:
+        kernel(q, *caches, *arguments, heads, in_key, config, *workspace, sums, state)
         combine(sums, state, sizes.splits, sizes.rows, padded, o, lse)
 
     return load, run

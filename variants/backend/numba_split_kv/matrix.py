@@ -20,6 +20,7 @@ from numba import types
 from numba.core import cgutils
 
 from variants.backend.numba_split_kv.ahead import Ahead
+from variants.backend.numba_split_kv.columns import EDGE, STEP, transposed
 from variants.backend.numba_split_kv.operands import Array
 from variants.backend.numba_split_kv.vectors import (
     BITS,
@@ -39,11 +40,9 @@ from variants.backend.numba_split_kv.vectors import (
     store,
 )
 
-EDGE = 16  # rows of a tile, and columns of a product
-STEP = 32  # bfloat16 that one product sums over
 ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18  # Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)
+HALVES = ir.VectorType(ir.IntType(16), STEP)
 WORDS = EDGE * EDGE  # of 32 bits in a tile
-PART = 4  # pairs of tokens between which the next lines are asked for
 C, A, B = (0, 1, 2, 3), (4, 5), (6, 7)  # tile registers
 # Lanes of two vectors of 32 columns, woven within 128 bits; and of their products, in the columns' order.
 WOVEN = [[lane + i + odd for lane in range(half, STEP, 8) for i in range(4) for odd in (0, STEP)] for half in (0, 4)]
@@ -93,6 +92,49 @@ def release(typing: Any) -> Any:
 
 
 @instruction
+def pack(typing: Any, q: Any, at: Any, first: Any, steps: Any, packed: Any, tile: Any) -> Any:
+    """packed[tile] = 16 rows of q, as the unit takes its second operand: [K / 32, 16 pairs of columns, 16 rows].
+
+    Row r begins at q[at[first + r]]; two bfloat16 make a word.
+    """
+
+    def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
+        kinds, (q, at, first, steps, packed, tile) = signature.args, arguments
+        queries, places = (data(context, builder, kinds[i], array) for i, array in ((0, q), (1, at)))
+        out, words = row_of(context, builder, kinds[4], packed, tile), ir.VectorType(BITS, LANES)
+        rows = [builder.load(builder.gep(places, [builder.add(first, number(r))])) for r in range(EDGE)]
+        with cgutils.for_range(builder, steps) as loop:
+            column = builder.mul(loop.index, number(STEP))
+            halves = [load_as(builder, HALVES, queries, builder.add(row, column)) for row in rows]
+            pairs = transposed(builder, [builder.bitcast(two, words) for two in halves])
+            for i, pair in enumerate(pairs):
+                store(builder, pair, out, builder.add(builder.mul(loop.index, number(WORDS)), number(i * EDGE)))
+        return context.get_dummy_value()
+
+    i = types.int64
+    return types.none(q, at, i, i, packed, i), generate
+
+
+@instruction
+def gather(typing: Any, memory: Any, at: Any, first: Any, width: Any, out: Any, to: Any) -> Any:
+    """Copy 32 rows together: out[to + t * width:.. + width] = memory[at[first + t]:..]; width in whole steps."""
+
+    def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
+        kinds, (memory, at, first, width, out, to) = signature.args, arguments
+        rows, places, copies = (data(context, builder, kinds[i], a) for i, a in ((0, memory), (1, at), (4, out)))
+        with cgutils.for_range(builder, number(STEP)) as loop:
+            begin = builder.load(builder.gep(places, [builder.add(first, loop.index)]))
+            end = builder.add(to, builder.mul(loop.index, width))
+            with cgutils.for_range_slice(builder, number(0), width, number(STEP), INDEX) as (column, _):
+                some = load_as(builder, HALVES, rows, builder.add(begin, column))
+                store(builder, some, copies, builder.add(end, column))
+        return context.get_dummy_value()
+
+    i = types.int64
+    return types.none(memory, at, i, i, out, i), generate
+
+
+@instruction
 def score_tokens(
     typing: Any, q: Any, tile: Any, two: Any, step: Any, steps: Any, memory: Any, place: Any, stride: Any, s: Any,
     s_row: Any, apart: Any, lines: Any, begin: Any, end: Any,
@@ -110,7 +152,7 @@ def score_tokens(
         )
         keys = _halves(builder, builder.gep(data(context, builder, kinds[5], memory), [place]), stride)
         tiles = [builder.add(tile, number(i)) for i in (0, 1)]
-        first = [builder.mul(step, number(WORDS * 2))]
+        first = [builder.mul(step, number(WORDS))]
         queries = [builder.gep(row_of(context, builder, kinds[0], q, t), first) for t in tiles]
         scores = [row_of(context, builder, kinds[8], s, builder.add(s_row, a)) for a in (number(0), apart)]
         sums = [half for pointer in scores for half in _halves(builder, pointer, number(EDGE))]
@@ -124,7 +166,7 @@ def score_tokens(
                 for register, key in zip(A, keys, strict=True):
                     _load(builder, register, builder.gep(key, [columns]), bytes_apart)
                 for i, query in enumerate(queries[:count]):
-                    _load(builder, B[i], builder.gep(query, [builder.mul(columns, number(EDGE))]), number(LINE))
+                    _load(builder, B[i], builder.gep(query, [builder.mul(loop.index, number(WORDS))]), number(LINE))
                     for half in (0, 1):
                         _multiply(builder, C[2 * i + half], A[half], B[i])
                 ahead.ask()
@@ -138,44 +180,33 @@ def score_tokens(
 
 
 @instruction
-def weave(
-    typing: Any, memory: Any, at: Any, first: Any, steps: Any, column: Any, woven: Any, row: Any, lines: Any,
-    begin: Any, end: Any,
-) -> Any:  # fmt: skip
+def weave(typing: Any, memory: Any, at: Any, first: Any, steps: Any, column: Any, woven: Any, row: Any) -> Any:
     """Values of two tokens at a time side by side: 32 columns from ``column`` on, in two tiles for every 32 tokens.
 
     woven[row + 2 * step + half, pair] holds memory[at[first + 32 * step + 2 * pair + (0, 1)] + column:..]: of every
     eight columns the first four in half 0 and the others in half 1, since words are woven within 128 bits; ``unravel``
-    puts them in order at the end. Meanwhile lines[begin:end] are asked for.
+    puts them in order at the end.
     """
 
     def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
-        kinds, (memory, at, first, steps, column, woven, row, lines, begin, end) = signature.args, arguments
+        kinds, (memory, at, first, steps, column, woven, row) = signature.args, arguments
         values = builder.gep(data(context, builder, kinds[0], memory), [column])
         places = builder.gep(data(context, builder, kinds[1], at), [first])
         out = row_of(context, builder, kinds[5], woven, row)
-        parts = builder.mul(steps, number(EDGE // PART))
-        ahead = Ahead(builder, data(context, builder, kinds[7], lines), begin, end, parts)
-        halves = ir.VectorType(ir.IntType(16), STEP)
-        with cgutils.for_range(builder, steps) as outer:
-            token, tile = builder.mul(outer.index, number(STEP)), builder.mul(outer.index, number(2 * WORDS))
-            with cgutils.for_range_slice(builder, number(0), number(EDGE), number(PART), INDEX) as (pair, _):
-                for i in range(PART):
-                    here = builder.add(pair, number(i))
-                    even = builder.gep(places, [builder.add(token, builder.mul(here, number(2)))])
-                    first, second = (
-                        load_as(builder, halves, values, builder.load(builder.gep(even, [number(odd)])))
-                        for odd in (0, 1)
-                    )
-                    to = builder.add(tile, builder.mul(here, number(EDGE)))
-                    for half, lanes in enumerate(WOVEN):
-                        mixed = builder.bitcast(pick(builder, first, second, lanes), ir.VectorType(BITS, LANES))
-                        store(builder, mixed, out, builder.add(to, number(half * WORDS)))
-                ahead.ask()
+        with cgutils.for_range(builder, steps) as loop:
+            token, tile = builder.mul(loop.index, number(STEP)), builder.mul(loop.index, number(2 * WORDS))
+            with cgutils.for_range(builder, number(EDGE)) as inner:
+                even = builder.gep(places, [builder.add(token, builder.mul(inner.index, number(2)))])
+                begins = [builder.load(builder.gep(even, [number(odd)])) for odd in (0, 1)]
+                two = [load_as(builder, HALVES, values, begin) for begin in begins]
+                to = builder.add(tile, builder.mul(inner.index, number(EDGE)))
+                for half, lanes in enumerate(WOVEN):
+                    mixed = builder.bitcast(pick(builder, two[0], two[1], lanes), ir.VectorType(BITS, LANES))
+                    store(builder, mixed, out, builder.add(to, number(half * WORDS)))
         return context.get_dummy_value()
 
     i = types.int64
-    return types.none(memory, at, i, i, i, woven, i, lines, i, i), generate
+    return types.none(memory, at, i, i, i, woven, i), generate
 
 
 @instruction
@@ -185,7 +216,7 @@ def weigh_tokens(
 ) -> Any:  # fmt: skip
     """sums[s_row + half] += weights[w_row + step] x woven[row + 2 * step + half] for both halves, summed over steps.
 
-    ``two``: of the next tile of rows as well, whose weights and sums lie so many tiles on. ``fresh``: sums are set.
+    ``two``: of the next tile of rows as well, whose weights and sums lie so many tiles further. ``fresh``: set them.
     """
 
     def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
@@ -226,16 +257,17 @@ def unravel(typing: Any, tiles: Any, first: Any, sums: Any, out: Any) -> Any:
 
     def generate(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
         kinds, (tiles, first, sums, out) = signature.args, arguments
-        read = row_of(context, builder, kinds[0], tiles, first)
-        written = row_of(context, builder, kinds[2], sums, out)
+        read, written = (
+            row_of(context, builder, kinds[i], a, row) for i, a, row in ((0, tiles, first), (2, sums, out))
+        )
         width = _columns(context, builder, kinds[2], sums)
         with cgutils.for_range_slice(builder, number(0), width, number(STEP), INDEX) as (column, _):
             tile = builder.gep(read, [builder.mul(column, number(EDGE))])
             for r in range(EDGE):
-                even, odd = (load(builder, tile, number(half * WORDS + r * EDGE)) for half in (0, 1))
+                two = [load(builder, tile, number(half * WORDS + r * EDGE)) for half in (0, 1)]
                 at = builder.add(builder.mul(width, number(r)), column)
                 for half, lanes in enumerate(ORDER):
-                    store(builder, pick(builder, even, odd, lanes), written, builder.add(at, number(half * EDGE)))
+                    store(builder, pick(builder, two[0], two[1], lanes), written, builder.add(at, number(half * EDGE)))
         return context.get_dummy_value()
 
     i = types.int64

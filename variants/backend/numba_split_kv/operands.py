@@ -90,11 +90,11 @@ def operands(geometry: AttentionGeometry, view: CacheView) -> Operands:
     )
 
 
-def split_tokens(chunk: int | None, max_length: int, tasks: int, threads: int) -> int:
-    """Tokens per split: about eight tasks per thread, so that uneven ones even out, but at least 256 tokens each."""
+def split_tokens(chunk: int | None, max_length: int, tasks: int, wanted: int) -> int:
+    """Tokens per split, so that there are about as many tasks as wanted, but at least 256 tokens each."""
     if chunk is not None:
         return chunk
-    splits = max(1, -(-8 * threads // tasks))
+    splits = max(1, -(-wanted // tasks))
     return max(256, -(-max_length // splits))
 
 

@@ -10,12 +10,12 @@ from numba.np.ufunc.parallel import get_thread_id
 
 from variants.backend.numba_split_kv.ahead import ask, list_lines
 from variants.backend.numba_split_kv.block import MAXIMUM, TOTAL, bounds, locate
-from variants.backend.numba_split_kv.columns import rescale_rows, soften_columns
+from variants.backend.numba_split_kv.columns import EDGE, STEP, rescale_rows, soften_columns
 from variants.backend.numba_split_kv.kernel import kernel
 from variants.backend.numba_split_kv.matrix import (
-    EDGE,
-    STEP,
     configure,
+    gather,
+    pack,
     release,
     score_tokens,
     unravel,
@@ -26,23 +26,26 @@ from variants.backend.numba_split_kv.operands import SLOT, WIDTH, Array
 
 BLOCK = 128  # tokens: enough products per sum that is loaded and stored
 STEPS = BLOCK // STEP
+PART = 192  # columns of keys that are multiplied at a time
+SOFTMAX = 350  # columns whose products take as long
 
 
 @kernel
 def wide(
     q: Array, key: Array, tail: Array, value: Array, key_place: Array, tail_place: Array, value_place: Array,
     table: Array, lengths: Array, start: Array, slots: int, window: int, queries: int, chunk: int, scale: float,
-    groups: int, splits: int, in_key: bool, config: Array, at: Array, lines: Array, keys: Array, tails: Array,
-    scored: Array, narrow: Array, woven: Array, held: Array, rows: Array, sums: Array, state: Array,
+    groups: int, splits: int, heads: int, in_key: bool, config: Array, packed: Array, at: Array, lines: Array,
+    keys: Array, tails: Array, scored: Array, narrow: Array, woven: Array, held: Array, rows: Array, sums: Array,
+    state: Array,
 ) -> None:  # fmt: skip
     """Sums [B x G x splits x M, V] and state [.., (maximum, total)]; M is whole tiles of rows.
 
-    q is [B x G x M / 16, K / 32 x 16 x 16 x 2], as the unit takes its second operand. Workspace per thread: ``at``
-    [6 x BLOCK], ``lines`` of a block, ``keys`` and ``tails`` [BLOCK x width], ``scored`` [M / 16 x BLOCK, 16], and in
+    q is [B x Q x H x K]. Workspace per thread: ``packed`` [M / 16, K x 8], ``at`` [6 x BLOCK], ``lines`` of a block
+    (before that, where queries begin), ``keys`` and ``tails`` [BLOCK x width], ``scored`` [M / 16 x BLOCK, 16], and in
     tiles ``narrow`` [M / 16 x STEPS], ``woven`` [2 x STEPS], ``held`` [M / 16 x V / 16]; ``rows`` [3, threads x M].
     """
     d_v, threads = sums.shape[1], woven.shape[0] // (2 * STEPS)
-    padded = rows.shape[1] // threads
+    padded, wide_q = rows.shape[1] // threads, key_place[WIDTH] + tail_place[WIDTH]
     tiles, listed = padded // EDGE, lines.shape[0] // threads
     tops, totals, factors = rows[0], rows[1], rows[2]
     for task in prange(lengths.shape[0] * groups * splits):
@@ -52,6 +55,9 @@ def wide(
         for row in range(mine, mine + padded):
             tops[row], totals[row] = -np.inf, 0.0
         configure(config)
+        find_queries(b, g, heads, groups, queries, wide_q, lines, line, padded)
+        for tile in range(tiles):
+            pack(q, lines, line + tile * EDGE, wide_q // STEP, packed, thread * tiles + tile)
         follow = False
         low, high = bounds(lengths[b], start[b], window, queries, split, chunk)
         for first in range(low - BLOCK, high, BLOCK):
@@ -69,47 +75,27 @@ def wide(
                 ask(lines, line, end)
             else:
                 upto = -(-tokens // STEP) * STEP
-                wide_q, part = key_place[WIDTH] + tail_place[WIDTH], end - line
-                work = wide_q + SOFTMAX + 2 * d_v
-                scored_by, softened_by = line + part * wide_q // work, line + part * (wide_q + SOFTMAX) // work
+                scored_by = line + (end - line) * wide_q // (wide_q + SOFTMAX)
                 score_block(
-                    q, head * tiles, key, tail, key_place, tail_place, keys, tails, straight, at, here, tokens, upto,
-                    scored, thread, tiles, lines, line, scored_by,
+                    packed, thread * tiles, key, tail, key_place, tail_place, keys, tails, straight, at, here, tokens,
+                    upto, scored, thread, tiles, lines, line, scored_by,
                 )  # fmt: skip
                 base = lengths[b] - queries - first
                 if min(base + 1, tokens) < upto or (window > 0 and base + queries > window):
                     hide(scored, thread * tiles, tiles, tokens, upto, base, window, queries)
-                for tile in range(tiles):
-                    my = thread * tiles + tile
-                    begin, stop = share(tile, tiles, scored_by, softened_by)
-                    if soften_columns(
-                        scored, my * BLOCK, upto, np.float32(scale), tops, totals, factors, my * EDGE, narrow,
-                        my * STEPS, lines, begin, stop,
-                    ):  # fmt: skip
-                        rescale_rows(held, my * (d_v // EDGE), d_v // EDGE, factors, my * EDGE)
-                for column in range(0, d_v, STEP):
-                    begin, stop = share(column // STEP, d_v // STEP, softened_by, end)
-                    spot = thread * 2 * STEPS
-                    weave(value, at, here + 2 * BLOCK, upto // STEP, column, woven, spot, lines, begin, stop)
-                    for tile in range(0, tiles, 2):
-                        my = thread * tiles + tile
-                        weigh_tokens(
-                            narrow, my * STEPS, STEPS, tile + 1 < tiles, upto // STEP, woven, spot, held,
-                            my * (d_v // EDGE) + column // EDGE, d_v // EDGE, first == low,
-                        )  # fmt: skip
+                soften_block(
+                    scored, upto, scale, tops, totals, factors, narrow, held, thread, tiles, d_v, lines,
+                    scored_by, end,
+                )  # fmt: skip
+                weigh_block(value, at, here + 2 * BLOCK, upto, narrow, woven, held, thread, tiles, d_v, first == low)
             here, ahead = ahead, here
         release()
-        for tile in range(tiles):
-            if low < high:
-                unravel(held, (thread * tiles + tile) * (d_v // EDGE), sums, out + tile * EDGE)
+        for tile in range(tiles if low < high else 0):
+            unravel(held, (thread * tiles + tile) * (d_v // EDGE), sums, out + tile * EDGE)
         for row in range(padded):
             state[out + row, MAXIMUM], state[out + row, TOTAL] = tops[mine + row], totals[mine + row]
-            if low >= high:
-                for c in range(d_v):
-                    sums[out + row, c] = 0.0
-
-
-SOFTMAX = 350
+            for c in range(d_v if low >= high else 0):
+                sums[out + row, c] = 0.0
 
 
 @njit(inline="always")
@@ -118,39 +104,79 @@ def score_block(
     follow: bool, at: Array, here: int, tokens: int, upto: int, scored: Array, thread: int, tiles: int, lines: Array,
     begin: int, end: int,
 ) -> None:  # fmt: skip
-    """Scores of a block, from the cache or from what was copied of it."""
-    wide, narrow, pieces = key_place[WIDTH], tail_place[WIDTH], upto // STEP * ((tiles + 1) // 2)
-    piece = 0
-    for token in range(0, upto, STEP):
-        straight = follow and token + STEP <= tokens
-        if not straight:
-            gather(key, at, here + token, wide, keys, thread * BLOCK + token)
-            gather(tail, at, here + BLOCK + token, narrow, tails, thread * BLOCK + token)
-        for tile in range(0, tiles, 2):
-            start, stop = share(piece, pieces, begin, end)
-            piece += 1
-            row, two = (thread * tiles + tile) * BLOCK + token, tile + 1 < tiles
-            if straight:
-                score_tokens(
-                    q, query + tile, two, 0, wide // STEP, key, at[here + token], key_place[SLOT], scored, row, BLOCK,
-                    lines, start, stop,
-                )  # fmt: skip
-            else:
-                score_tokens(
-                    q, query + tile, two, 0, wide // STEP, keys, (thread * BLOCK + token) * wide, wide, scored, row,
-                    BLOCK, lines, start, stop,
-                )  # fmt: skip
-            if narrow > 0:
+    """Scores of a block, from the cache or from what was copied of it.
+
+    A few columns of all tokens at a time: the queries' part then stays in the first-level cache.
+    """
+    wide, narrow = key_place[WIDTH], tail_place[WIDTH]
+    pairs, parts = (tiles + 1) // 2, -(-wide // PART)
+    pieces, piece = parts * (upto // STEP) * pairs, 0
+    for part in range(parts):
+        column = part * PART
+        steps = min(PART, wide - column) // STEP
+        for token in range(0, upto, STEP):
+            straight = follow and token + STEP <= tokens
+            copied = thread * BLOCK + token
+            if part == 0 and not straight:
+                gather(key, at, here + token, wide, keys, copied * wide)
+                gather(tail, at, here + BLOCK + token, narrow, tails, copied * narrow)
+            for tile in range(0, tiles, 2):
+                start, stop = share(piece, pieces, begin, end)
+                piece += 1
+                row, two = (thread * tiles + tile) * BLOCK + token, tile + 1 < tiles
                 if straight:
                     score_tokens(
-                        q, query + tile, two, wide // STEP, narrow // STEP, tail, at[here + BLOCK + token],
-                        tail_place[SLOT], scored, row, BLOCK, lines, stop, stop,
+                        q, query + tile, two, column // STEP, steps, key, at[here + token] + column, key_place[SLOT],
+                        scored, row, BLOCK, lines, start, stop,
                     )  # fmt: skip
                 else:
                     score_tokens(
-                        q, query + tile, two, wide // STEP, narrow // STEP, tails, (thread * BLOCK + token) * narrow,
-                        narrow, scored, row, BLOCK, lines, stop, stop,
+                        q, query + tile, two, column // STEP, steps, keys, copied * wide + column, wide, scored, row,
+                        BLOCK, lines, start, stop,
                     )  # fmt: skip
+                if narrow > 0 and part == parts - 1:
+                    if straight:
+                        score_tokens(
+                            q, query + tile, two, wide // STEP, narrow // STEP, tail, at[here + BLOCK + token],
+                            tail_place[SLOT], scored, row, BLOCK, lines, stop, stop,
+                        )  # fmt: skip
+                    else:
+                        score_tokens(
+                            q, query + tile, two, wide // STEP, narrow // STEP, tails, copied * narrow, narrow, scored,
+                            row, BLOCK, lines, stop, stop,
+                        )  # fmt: skip
+
+
+@njit(inline="always")
+def soften_block(
+    scored: Array, upto: int, scale: float, tops: Array, totals: Array, factors: Array, narrow: Array, held: Array,
+    thread: int, tiles: int, d_v: int, lines: Array, begin: int, end: int,
+) -> None:  # fmt: skip
+    """Weights of a block, tile by tile of rows; earlier sums are rescaled where a maximum grew."""
+    for tile in range(tiles):
+        my = thread * tiles + tile
+        start, stop = share(tile, tiles, begin, end)
+        if soften_columns(
+            scored, my * BLOCK, upto, scale, tops, totals, factors, my * EDGE, narrow, my * STEPS, lines, start, stop
+        ):
+            rescale_rows(held, my * (d_v // EDGE), d_v // EDGE, factors, my * EDGE)
+
+
+@njit(inline="always")
+def weigh_block(
+    value: Array, at: Array, first: int, upto: int, narrow: Array, woven: Array, held: Array, thread: int, tiles: int,
+    d_v: int, fresh: bool,
+) -> None:  # fmt: skip
+    """Sums of a block, 32 columns at a time: woven once for all rows. Nothing is asked for, it would hold up values."""
+    spot, wide = thread * 2 * STEPS, d_v // EDGE
+    for column in range(0, d_v, STEP):
+        weave(value, at, first, upto // STEP, column, woven, spot)
+        for tile in range(0, tiles, 2):
+            my = thread * tiles + tile
+            weigh_tokens(
+                narrow, my * STEPS, STEPS, tile + 1 < tiles, upto // STEP, woven, spot, held,
+                my * wide + column // EDGE, wide, fresh,
+            )  # fmt: skip
 
 
 @njit(inline="always")
@@ -176,12 +202,14 @@ def repeat_last(at: Array, first: int, tokens: int) -> None:
 
 
 @njit(inline="always")
-def gather(memory: Array, at: Array, first: int, width: int, out: Array, row: int) -> None:
-    """Copy the rows of a step together."""
-    for t in range(STEP):
-        to, begin = (row + t) * width, at[first + t]
-        for c in range(width):
-            out[to + c] = memory[begin + c]
+def find_queries(
+    b: int, g: int, heads: int, groups: int, queries: int, width: int, at: Array, first: int, padded: int
+) -> None:
+    """Where the rows of a head begin in q [B, Q, H, K]; rows that only pad repeat the last one."""
+    rows = heads // groups * queries
+    for row in range(padded):
+        r = min(row, rows - 1)
+        at[first + row] = ((b * queries + r % queries) * heads + g * (heads // groups) + r // queries) * width
 
 
 @njit(inline="always")
