@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from variants.pages import HUGE, advise
+from variants.pages import HUGE, advise, reserve
 
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
@@ -36,3 +36,14 @@ def test_large_memory_lies_in_huge_pages():
         pytest.skip("transparent huge pages are turned off")
     tensor = advise(torch.empty(64 * HUGE, dtype=torch.uint8)).fill_(1)
     assert huge_kib(tensor) >= 60 * HUGE // 1024
+
+
+def test_reserved_memory_begins_with_a_huge_page_and_is_as_large_as_asked():
+    for shape in ((3, 1, HUGE), (1, 2, HUGE + 16)):
+        made = reserve(shape, torch.device("cpu"))
+        assert made.shape == shape
+        assert made.dtype == torch.uint8
+        assert made.data_ptr() % HUGE == 0
+        assert made.is_contiguous()
+    assert reserve((4, 16), torch.device("cpu")).shape == (4, 16)
+    assert reserve((HUGE,), torch.device("meta")).device.type == "meta"

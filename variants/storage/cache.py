@@ -9,7 +9,7 @@ from torch import Tensor
 from variants.codes import encode
 from variants.contract.layout import CacheLayout, Stream
 from variants.noise import noise_
-from variants.pages import advise
+from variants.pages import reserve
 from variants.protocols import Entries, StoragePolicy
 from variants.view import CacheView
 
@@ -36,7 +36,7 @@ class Cache:
     ) -> None:
         self.policy = policy
         shapes = [(pages, slab.heads, slots, slab.row_bytes) for slab in layout.slabs()]
-        slabs = tuple(advise(torch.empty(shape, dtype=torch.uint8, device=device)).fill_(POISON) for shape in shapes)
+        slabs = tuple(reserve(shape, device).fill_(POISON) for shape in shapes)
         lengths = torch.zeros(batch, dtype=torch.int32, device=device)
         self.view = CacheView(layout, slabs, lengths, block_table, start)
         self._slots = slots
