@@ -4,7 +4,6 @@ Nothing is summed across lanes. Weights leave as bfloat16 in the unit's order, t
 words at a time.
 """
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ from numba import types
 from numba.core import cgutils
 
 from variants.backend.numba_split_kv.ahead import Ahead
+from variants.backend.numba_split_kv.exponential import LOG2_E, WORDS, power
 from variants.backend.numba_split_kv.vectors import (
-    BITS,
     FMA,
     INDEX,
     LANES,
@@ -26,6 +25,7 @@ from variants.backend.numba_split_kv.vectors import (
     data,
     every,
     instruction,
+    larger_lanes,
     load,
     number,
     pick,
@@ -37,10 +37,6 @@ from variants.backend.numba_split_kv.vectors import (
 EDGE = 16  # rows of a tile, and columns of a product
 STEP = 32  # bfloat16 that one product sums over
 PART = 4  # tokens between which the next lines are asked for
-WORDS = ir.VectorType(BITS, LANES)
-LOG2_E = math.log2(math.e)
-NEAREST = 8  # of the roundings that the instruction knows
-SMALLEST = -126.0  # 2^-126 is the smallest normal float32; smaller weights are 0
 BEGINNING = -1e30  # stands for a maximum of minus infinity, of a row that has seen nothing
 MARGIN = 5.0  # a maximum is taken over once it is larger by that: weights grow up to e^5, sums are seldom rescaled
 
@@ -75,7 +71,7 @@ def soften_columns(
         grown = builder.fcmp_ordered(">", highest, builder.fadd(before, every(MARGIN)))
         top = builder.select(grown, highest, before)
         log2 = builder.fmul(builder.fsub(before, top), every(LOG2_E))
-        factor = builder.select(grown, _power(builder, log2), every(1.0))
+        factor = builder.select(grown, power(builder, log2), every(1.0))
         sums = Sums(builder, 2)
         sums.set(0, builder.fmul(load(builder, total_at, number(0)), factor))
         for vector, at in ((top, top_at), (factor, factor_at)):
@@ -124,9 +120,9 @@ def _largest(builder: Builder, scored: Value, tokens: Value) -> Value:
     with cgutils.for_range_slice(builder, number(0), tokens, number(PART), INDEX) as (token, _):
         at = builder.mul(token, number(EDGE))
         for index, most in enumerate(found.values()):
-            found.set(index, _larger(builder, load(builder, scored, builder.add(at, number(index * EDGE))), most))
+            found.set(index, larger_lanes(builder, load(builder, scored, builder.add(at, number(index * EDGE))), most))
     a, b, c, d = found.values()
-    return _larger(builder, _larger(builder, a, b), _larger(builder, c, d))
+    return larger_lanes(builder, larger_lanes(builder, a, b), larger_lanes(builder, c, d))
 
 
 def _weights(
@@ -138,7 +134,7 @@ def _weights(
         pair = []
         for odd in (0, 1):
             score = load(builder, scored, number((token + odd) * EDGE))
-            weight = _power(builder, call(builder, FMA[VECTOR], VECTOR, score, slope, offset))
+            weight = power(builder, call(builder, FMA[VECTOR], VECTOR, score, slope, offset))
             sums.set(odd, builder.fadd(sums.values()[odd], weight))
             pair.append(builder.bitcast(weight, WORDS))
         words.append(_halved(builder, *pair))
@@ -164,32 +160,3 @@ def transposed(builder: Builder, rows: list[Value]) -> list[Value]:
         for a in (i for i in lanes if not i & size):
             rows[a], rows[a + size] = (pick(builder, rows[a], rows[a + size], chosen) for chosen in (low, high))
     return rows
-
-
-def _power(builder: Builder, t: Value) -> Value:
-    """2^t for t <= 127, relative error below 1e-6; 0 below 2^-126; NaN for NaN.
-
-    2^(k + f) with k the nearest integer: k goes into the exponent's bits, 2^f on [-1/2, 1/2] is a polynomial.
-    """
-    k, all_lanes = ir.Constant(WORDS, ir.Undefined), ir.Constant(ir.IntType(LANES), -1)
-    k = call(builder, "llvm.x86.avx512.mask.cvtps2dq.512", WORDS, t, k, all_lanes, ir.Constant(BITS, NEAREST))
-    f, power = builder.fsub(t, builder.sitofp(k, VECTOR)), every(POLYNOMIAL[-1])
-    for coefficient in POLYNOMIAL[-2::-1]:
-        power = call(builder, FMA[VECTOR], VECTOR, power, f, every(coefficient))
-    exponent = builder.shl(k, ir.Constant(WORDS, [23] * LANES))
-    result = builder.bitcast(builder.add(builder.bitcast(power, WORDS), exponent), VECTOR)
-    return builder.select(builder.fcmp_unordered(">=", t, every(SMALLEST)), result, every(0.0))
-
-
-def _larger(builder: Builder, a: Value, b: Value) -> Value:
-    """The larger of each lane; b where a is NaN."""
-    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
-
-
-def _fit() -> tuple[float, ...]:
-    """2^f on [-1/2, 1/2] in powers of f, constant first: least squares on Chebyshev nodes, degree 5."""
-    nodes = -np.cos(np.pi * (np.arange(64) + 0.5) / 64) / 2
-    return tuple(np.polynomial.polynomial.polyfit(nodes, np.exp2(nodes), 5))
-
-
-POLYNOMIAL = _fit()

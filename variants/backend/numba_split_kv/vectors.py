@@ -41,6 +41,11 @@ def larger(builder: Builder, a: Value, b: Value) -> Value:
     return builder.select(builder.icmp_signed(">", a, b), a, b)
 
 
+def larger_lanes(builder: Builder, a: Value, b: Value) -> Value:
+    """The larger float of each lane; b where a is NaN."""
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
 def every(value: float) -> Value:
     """A constant in every lane, rounded to float32 as LLVM wants its constants."""
     return ir.Constant(VECTOR, [float(np.float32(value))] * LANES)
