@@ -19,7 +19,6 @@ from variants.contract.geometry import AttentionGeometry
 from variants.protocols import Attended, Plan
 from variants.view import CacheView
 
-TASKS = 8  # per thread, so that uneven ones even out
 LEAST_ROWS = 5  # of a group: below that, most of a matrix unit's 16 rows would be idle
 
 
@@ -50,14 +49,13 @@ def plan(geometry: AttentionGeometry, view: CacheView, max_length: int, queries:
     cache = operands(geometry, view)
     held = cache.held(max_length, queries)
     on_matrix = _fits_matrix(cache, rows, geometry.d_v)
-    chunk = split_tokens(chunk, held, batch * groups, threads * (1 if on_matrix else TASKS))
+    chunk = split_tokens(chunk, held, batch * groups, threads)
     sizes = Sizes(batch, groups, queries, rows, geometry.d_qk, geometry.d_v, -(-held // chunk), most)
     numbers = (cache.slots, cache.window, queries, chunk, np.float32(geometry.scale), groups, sizes.splits)
     arguments = (cache.table, cache.lengths, cache.start, *numbers)
     load, run = (_matrix_kernel if on_matrix else _stream_kernel)(sizes, cache, arguments)
     o, lse = torch.empty(batch, groups, rows, geometry.d_v), torch.empty(batch, groups, rows)
     flat_o, flat_lse = o.view(-1, geometry.d_v).numpy(), lse.view(-1).numpy()
-
     seen_o, seen_lse = (rearrange(part, "b g (h q) ... -> b q (g h) ...", q=queries) for part in (o, lse))  # views
 
     def attend(q: Tensor) -> Attended:

@@ -18,6 +18,8 @@ Array = NDArray[Any]
 PAGE, HEAD, SLOT, WIDTH = range(4)  # columns of a place
 WORDS = {torch.bfloat16: torch.uint16, torch.float8_e4m3fn: torch.uint8, torch.int8: torch.uint8}
 NOWHERE = (0, 0, 0, 0)
+TASKS = 8  # per thread, at the most
+IDLE = 1.05  # times the work, that threads may take together
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,16 @@ def operands(geometry: AttentionGeometry, view: CacheView) -> Operands:
     )
 
 
-def split_tokens(chunk: int | None, max_length: int, tasks: int, wanted: int) -> int:
-    """Tokens per split, so that there are about as many tasks as wanted, but at least 256 tokens each."""
+def split_tokens(chunk: int | None, max_length: int, tasks: int, threads: int) -> int:
+    """Tokens per split: as few splits as keep all threads busy to the end, but at least 256 tokens each.
+
+    Tasks are dealt out evenly beforehand, so what counts is that threads divide them, nearly; more only cost merging.
+    """
     if chunk is not None:
         return chunk
-    splits = max(1, -(-wanted // tasks))
-    return max(256, -(-max_length // splits))
+    most = -(-TASKS * threads // tasks)
+    even = (n for n in range(1, most) if -(-tasks * n // threads) * threads <= IDLE * tasks * n)
+    return max(256, -(-max_length // next(even, most)))
 
 
 def _opens(inner: Span, outer: Span) -> bool:
