@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.benching.points import AT_MOST, BenchPoint, Result
-from experiments.benching.race import Latency, is_cold
+from experiments.benching.race import Latency
 from experiments.benching.sizes import Sizes
 from experiments.measuring.bench import Bench
+from experiments.measuring.cold import is_cold
 
 
 @dataclass

@@ -1,17 +1,17 @@
 """Several ways of doing one thing, timed in turns on cold data."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.measuring.ceilings import EVICTING, Sweep
+from experiments.measuring.ceilings import Sweep
+from experiments.measuring.cold import SETTLE_S, make_cold
 from experiments.measuring.statistics import summarise
 from experiments.measuring.timing import Call, Timer
 
-SETTLE_S = 0.005  # torch's worker threads spin for a few ms after the sweep, in the way of other thread pools
 MANY_TIMES_SLOWER = 4.0
 MOST_US = 30e6  # of one race
 
@@ -43,7 +43,7 @@ class Latency:
 def race(
     point: str, contenders: Sequence[Contender], timer: Timer, rounds: int, sweep: Sweep, settle_s: float = SETTLE_S
 ) -> dict[str, Latency]:
-    """Time all contenders in every round, forwards and backwards in turn, with a sweep of the caches before each.
+    """Time all contenders in every round, forwards and backwards in turn, each made cold before.
 
     Every call runs once before the first round: compilation, allocation and page faults are in no sample. Where one
     round takes so long that they would fill ``MOST_US``, there are fewer of them, as many forwards as backwards.
@@ -53,8 +53,7 @@ def race(
     us = {c.name: np.empty((rounds, len(c.calls))) for c in contenders}
     for round_ in range(rounds):
         for contender in contenders if round_ % 2 == 0 else contenders[::-1]:
-            sweep()
-            time.sleep(settle_s)
+            make_cold([partial(_untimed, contender)], sweep, settle_s)
             us[contender.name][round_] = _lap(contender, timer)
     return {c.name: _latency(point, c, us[c.name], sweep) for c in contenders}
 
@@ -66,17 +65,18 @@ def screen(contenders: Sequence[Contender], timer: Timer, kept: Sequence[str] = 
     return [c for c in contenders if c.name in kept or seen[c.name] <= limit]
 
 
-def is_cold(reuse_bytes: int, last_level_cache: int | None) -> bool:
-    """Whether that many bytes are known to have evicted everything."""
-    return last_level_cache is not None and reuse_bytes >= EVICTING * last_level_cache
-
-
 def _lap(contender: Contender, timer: Timer) -> list[float]:
     us = []
     for call in contender.calls:
         us.append(timer.time(call))
         contender.restore()
     return us
+
+
+def _untimed(contender: Contender) -> None:
+    for call in contender.calls:
+        call()
+        contender.restore()
 
 
 def _latency(point: str, contender: Contender, us: NDArray[np.float64], sweep: Sweep) -> Latency:

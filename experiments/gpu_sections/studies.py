@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from experiments.benching.caches import filled, oracle, plan, query
-from experiments.benching.race import is_cold
 from experiments.gpu_sections.oracle import errors
 from experiments.gpu_sections.rig import Rig, Row, Scale, one_line
+from experiments.measuring.cold import is_cold
 from experiments.measuring.prepare import error_budget
 from experiments.measuring.statistics import Summary, summarise
 from experiments.measuring.timing import Call, collect

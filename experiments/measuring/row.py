@@ -31,6 +31,11 @@ class Where:
     threads: int
     started_at: str = field(default_factory=_now)
 
+    @property
+    def last_level_cache(self) -> int | None:
+        """Its bytes; None where it is unknown, or there is no device."""
+        return self.device.last_level_cache if self.device else None
+
     def now(self) -> "Where":
         """The same place, begun at this moment."""
         return replace(self, started_at=_now())

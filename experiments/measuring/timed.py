@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from experiments.measuring import audit
 from experiments.measuring.ceilings import EVICTING
+from experiments.measuring.cold import is_cold
 from experiments.measuring.messages import Ready, Scoped
 from experiments.measuring.roofs import Roofs
 from experiments.measuring.rounds import Lane
@@ -63,8 +64,8 @@ def _unproved(where: Where, cell: Cell, ready: Ready) -> Measurement | None:
     said, reuse = _temperature(where, cell, ready)
     if said == cell.temperature or said not in where.series.workload.temperatures:
         return None
-    cache = where.device.last_level_cache if where.device else None
-    return failed_row(where, cell, "refused", f"cold needs {EVICTING}x the last-level cache ({cache} B); got {reuse} B")
+    needs = f"cold needs {EVICTING}x the last-level cache ({where.last_level_cache} B); got {reuse} B"
+    return failed_row(where, cell, "refused", needs)
 
 
 def _timed_row(lane: Lane, cell: Cell, ready: Ready, scoped: Scoped, race: Race, roofs: Roofs) -> Measurement:
@@ -103,7 +104,7 @@ def _timed_row(lane: Lane, cell: Cell, ready: Ready, scoped: Scoped, race: Race,
 def _read_ceiling(lane: Lane, temperature: str, work: Work, summary: Summary, roofs: Roofs) -> float:
     """The ceiling that fits a row; measured once more if the row is above it, before anyone calls the row a lie."""
     where, achieved = lane.where, work.io_bytes / summary.p50 / 1e3
-    cache = where.device.last_level_cache if where.device else None
+    cache = where.last_level_cache
     ceiling = roofs.read(where).at(temperature, work.io_bytes, cache)
     if not audit.below_ceiling(achieved, ceiling).holds and roofs.again(where, lane.hand) is not None:
         ceiling = roofs.read(where).at(temperature, work.io_bytes, cache)
@@ -118,11 +119,8 @@ def _temperature(where: Where, cell: Cell, ready: Ready) -> tuple[str, int]:
     io_bytes = work_of(where, cell.scope).io_bytes
     if cell.temperature == "warm":
         return "warm", io_bytes
-    reuse, cache = (
-        ready.replicas * io_bytes + ready.swept_bytes,
-        where.device.last_level_cache if where.device else None,
-    )
-    return ("cold" if cache is not None and reuse >= EVICTING * cache else "warm"), reuse
+    reuse, cache = ready.replicas * io_bytes + ready.swept_bytes, where.last_level_cache
+    return ("cold" if is_cold(reuse, cache) else "warm"), reuse
 
 
 def _verdict(checks: tuple[audit.Check, ...]) -> dict[str, Any]:

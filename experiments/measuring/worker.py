@@ -8,6 +8,7 @@ from experiments.measuring import audit
 from experiments.measuring.bench import Bench
 from experiments.measuring.ceilings import Ceilings
 from experiments.measuring.coding import coding_error
+from experiments.measuring.cold import make_cold
 from experiments.measuring.compilations import compilations
 from experiments.measuring.inspect import counted_bytes, inspect
 from experiments.measuring.messages import (
@@ -34,7 +35,7 @@ from experiments.measuring.workload import Cell
 from variants.contract.cost import Point
 from variants.view import TORCH_DTYPES
 
-SETTLE_S = 0.02  # OpenMP threads of whoever ran before spin for some milliseconds after their last parallel region
+WARM_S = 0.02  # until OpenMP threads of whoever ran before have stopped spinning
 
 
 class Worker:
@@ -127,11 +128,9 @@ class Worker:
     def _sample(self, cell: Cell) -> Taken:
         calls = self._calls(cell)
         if cell.temperature == "cold":
-            for call in calls:
-                call()  # while others had their turn, a virtual machine may have unmapped what nobody read for a second
-            self.bench.sweep()
+            make_cold(calls, self.bench.sweep)
         else:
-            _repeat(calls[0], SETTLE_S)  # what was read since the last round has pushed this cell's bytes out
+            _repeat(calls[0], WARM_S)  # what was read since the last round has pushed this cell's bytes out
         before, start = compilations(), time.perf_counter()
         us = tuple(self.bench.timer.time(call) for call in calls)
         self.bench.device.synchronize()

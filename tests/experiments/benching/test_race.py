@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.benching.race import Contender, is_cold, race, screen
+from experiments.benching.race import Contender, race, screen
 from experiments.measuring.ceilings import Sweep
 from tests.experiments.builders import Scripted, sweep_of
 
@@ -29,8 +29,9 @@ def test_rounds_alternate_and_every_lap_starts_cold(monkeypatch: pytest.MonkeyPa
     heard = Heard()
     contenders = [heard.contender("a"), heard.contender("b")]
     race("p", contenders, Scripted([1.0] * 12), 2, heard.sweep(monkeypatch), settle_s=0)
-    warm_up, first, second = "a0 -a a1 -a b0 -b b1 -b", "| a0 -a a1 -a | b0 -b b1 -b", "| b0 -b b1 -b | a0 -a a1 -a"
-    assert " ".join(heard.events) == f"{warm_up} {first} {second}"
+    a, b = "a0 -a a1 -a", "b0 -b b1 -b"
+    cold_a, cold_b = f"{a} | {a}", f"{b} | {b}"  # touched, evicted, timed
+    assert " ".join(heard.events) == f"{a} {b} {cold_a} {cold_b} {cold_b} {cold_a}"
 
 
 def test_medians_are_over_all_samples_but_the_first_of_each_call() -> None:
@@ -55,9 +56,3 @@ def test_screening_leaves_out_what_is_many_times_slower_by_its_better_run() -> N
     contenders = [Heard().contender(name) for name in ("best", "fair", "slow", "wanted")]
     timer = Scripted([50.0, 10.0, 40.0, 99.0, 41.0, 99.0, 500.0, 500.0])
     assert [c.name for c in screen(contenders, timer, kept=["wanted"])] == ["best", "fair", "wanted"]
-
-
-def test_cold_needs_five_times_a_cache_whose_size_is_known() -> None:
-    assert is_cold(500, 100)
-    assert not is_cold(499, 100)
-    assert not is_cold(10**12, None)

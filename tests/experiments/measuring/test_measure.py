@@ -211,7 +211,7 @@ def test_of_a_pair_on_an_unknown_cache_only_the_warm_row_is_timed(monkeypatch: p
 
 @pytest.mark.parametrize("temperature", ["cold", "warm"])
 def test_warm_repeats_one_cache_and_cold_visits_all(temperature: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working, "SETTLE_S", 0)
+    monkeypatch.setattr(working, "WARM_S", 0)
     timer = Scripted(range(1, 100))
     benches = OneBench(bench(timer=timer))
     swept: list[int] = []
