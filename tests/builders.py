@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,24 @@ def window_of(layout: CacheLayout) -> int | None:
 def refusals(backend: Backend, asked: Request) -> list[str]:
     """All reasons why a storage cannot hold it or a backend cannot do it."""
     return [*asked.storage.refuses(asked.layout, asked.queries), *backend.refuses(asked)]
+
+
+def served(prefilling: bool = False) -> dict[str, tuple[Spec, Backend, StoragePolicy]]:
+    """Every (attention, backend, storage) of float64 that steps of one token, or a prefill of several, can run on."""
+    points = {}
+    for (name, spec), (b, backend), (s, storage) in product(SPECS.items(), UNCOMPILED.items(), STORAGES.items()):
+        form, queries = (spec.prefilling(), 4) if prefilling else (spec, 1)
+        unpacked = form.unpacked()
+        read, policy = (form, storage) if unpacked is None else (unpacked, STORAGES["contiguous"])
+        asked = request(read.geometry(), read.layout(Dtype.F64), policy, queries=queries)
+        if not [*storage.refuses(spec.layout(Dtype.F64)), *backend.refuses(asked)]:
+            points[f"{name}, {b}, {s}"] = spec, backend, storage
+    return points
+
+
+def each_point(points: Mapping[str, Sequence[Any]], names: str = "spec backend storage") -> pytest.MarkDecorator:
+    """A test for every named point."""
+    return pytest.mark.parametrize(names.split(), points.values(), ids=points.keys())
 
 
 def dense_layout(heads: int, d_qk: int, d_v: int, dtype: Dtype) -> CacheLayout:

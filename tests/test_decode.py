@@ -6,12 +6,12 @@ import torch
 from tests.builders import (
     BACKENDS,
     SPECS,
+    STORAGES,
     allocate,
     build,
     dense_geometry,
-    each_backend,
+    each_point,
     each_spec,
-    each_storage,
     fill,
     grouped,
     latent,
@@ -19,6 +19,7 @@ from tests.builders import (
     positions,
     random_entries,
     request,
+    served,
 )
 from variants.backend.eager import Eager
 from variants.contract.dtype import Dtype
@@ -40,16 +41,18 @@ def same(a, b):
     torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
 
 
-@each_storage
-@each_backend
-@each_spec
+@pytest.mark.parametrize("prefilling", [False, True])
+def test_eager_serves_whatever_a_storage_holds(prefilling):
+    """So that no point of the tests below is lost silently."""
+    held = {(n, s) for n, spec in SPECS.items() for s in STORAGES if not STORAGES[s].refuses(spec.layout(Dtype.F64))}
+    points = {tuple(name.rsplit(", ", 2)) for name in served(prefilling)}
+    assert {(n, s) for n, b, s in points if b == "eager"} == held
+
+
+@each_point(served())
 def test_decode_steps_equal_the_reference_at_each_position(spec, backend, storage):
     module, x = build(spec), normal(2, TOKENS, spec.hidden_size)
-    decoder = decoder_of(module, backend, storage=storage)
-    try:
-        steps = decode_all(decoder, x)
-    except Refused as refused:
-        pytest.skip(str(refused))
+    steps = decode_all(decoder_of(module, backend, storage=storage), x)
     expected = module.reference(x)
     assert expected.std() > 0.1
     same(steps, expected)
@@ -63,24 +66,19 @@ def test_cached_equals_uncached_recomputation(spec):
         same(decoder.decode(x[:, t : t + 1]), module.reference(x[:, : t + 1])[:, -1:])
 
 
-@each_backend
-@each_spec
+@each_point({name: point for name, point in served().items() if point[2] is STORAGES["contiguous"]})
 @pytest.mark.parametrize("chunk", [1, 3, PREFILL_CHUNK])
-def test_prefill_of_any_chunk_then_decode_equals_the_reference(spec, backend, chunk):
+def test_prefill_of_any_chunk_then_decode_equals_the_reference(spec, backend, storage, chunk):
     module, x = build(spec), normal(2, TOKENS, spec.hidden_size)
-    decoder = decoder_of(module, backend)
-    try:
-        outputs = [decoder.prefill(x[:, :7], chunk), decode_all(decoder, x[:, 7:])]
-    except Refused as refused:
-        pytest.skip(str(refused))
+    decoder = decoder_of(module, backend, storage=storage)
+    outputs = [decoder.prefill(x[:, :7], chunk), decode_all(decoder, x[:, 7:])]
     same(torch.cat(outputs, dim=1), module.reference(x))
 
 
-@each_storage
-@each_spec
-def test_prefill_into_any_storage_then_decode_equals_the_reference(spec, storage):
+@each_point({name: p for name, p in served(prefilling=True).items() if p[1] is EAGER})
+def test_prefill_into_any_storage_then_decode_equals_the_reference(spec, backend, storage):
     module, x = build(spec), normal(2, 21, spec.hidden_size)
-    decoder = decoder_of(module, capacity=21, storage=storage)
+    decoder = decoder_of(module, backend, capacity=21, storage=storage)
     outputs = [decoder.prefill(x[:, :14], chunk=5), decode_all(decoder, x[:, 14:])]
     same(torch.cat(outputs, dim=1), module.reference(x))
 

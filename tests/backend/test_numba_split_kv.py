@@ -12,7 +12,7 @@ import torch
 from tests.builders import dense_geometry
 from variants.attention.grouped.spec import GroupedSpec
 from variants.backend.eager import Eager
-from variants.backend.numba_split_kv import NumbaSplitKV, launch, matrix, stream
+from variants.backend.numba_split_kv import NumbaSplitKV, amx, launch, stream
 from variants.backend.numba_split_kv.codes import decode
 from variants.backend.numba_split_kv.kernel import digest
 from variants.contract.dtype import Dtype
@@ -28,7 +28,7 @@ from variants.view import TORCH_DTYPES
 BUDGET = {Dtype.F32: 2e-6, Dtype.BF16: 2**-8}  # float32 sums; the rounded output
 LENGTHS = (1, 2, 63, 0, 64, 65, 1000)
 CPU = torch.device("cpu")
-needs_matrix = pytest.mark.skipif(not matrix.ready(), reason="this CPU has no matrix unit, or none for this process")
+needs_matrix = pytest.mark.skipif(not amx.ready(), reason="this CPU has no matrix unit, or none for this process")
 
 
 def model(heads, width):
@@ -197,7 +197,7 @@ def test_a_wide_group_of_bfloat16_goes_to_the_matrix_unit():
 
 @pytest.mark.parametrize("name", ["group 32, width 256", "MLA 576/512"])
 def test_without_a_matrix_unit_the_answer_is_the_same(name, monkeypatch):
-    monkeypatch.setattr(matrix, "ready", lambda: False)
+    monkeypatch.setattr(amx, "ready", lambda: False)
     assert error(SPECS[name], Dtype.BF16, Paged(page_size=16), LENGTHS) < BUDGET[Dtype.BF16]
 
 
@@ -255,12 +255,12 @@ MUTANTS = {
     ),
     "mask removed on the unit": ("wide", "range(max(0, min(last + 1, tokens)), upto)", "range(tokens, upto)"),
     "rows that pad are not repeated": ("wide", "r = min(row, rows - 1)", "r = min(row, rows - 2)"),
-    "values woven the other way round": ("matrix", "for half in (0, 4)]", "for half in (4, 0)]"),
+    "values woven the other way round": ("tiles", "for half in (0, 4)]", "for half in (4, 0)]"),
 }
 # Where a fault shows: by the mutant's name, or by its file.
 F32, BF16 = (Dtype.F32,), (Dtype.BF16,)
 WHERE = {"no rescale": F32, "mask removed": F32, "stream": F32, "codes": (Dtype.FP8_E4M3,)}
-WHERE |= dict.fromkeys(("wide", "columns", "matrix"), BF16)
+WHERE |= dict.fromkeys(("wide", "columns", "tiles"), BF16)
 SEEDED = [(m, d) for m, (file, *_) in MUTANTS.items() for d in WHERE.get(m, WHERE.get(file, F32 + BF16))]
 
 
@@ -296,7 +296,7 @@ def mutated(mutant, folder, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(("mutant", "dtype"), SEEDED)
 def test_a_fault_in_a_kernel_is_seen(mutant, dtype, tmp_path, monkeypatch):
-    if dtype is Dtype.BF16 and not matrix.ready():
+    if dtype is Dtype.BF16 and not amx.ready():
         pytest.skip("no matrix unit")
     for name in [name for name in sys.modules if name.startswith("mutated.")]:
         monkeypatch.delitem(sys.modules, name)

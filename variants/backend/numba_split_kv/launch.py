@@ -10,7 +10,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from variants.backend.numba_split_kv import matrix, stream, wide
+from variants.backend.numba_split_kv import amx, stream, wide
 from variants.backend.numba_split_kv.ahead import EIGHT
 from variants.backend.numba_split_kv.columns import EDGE, STEP
 from variants.backend.numba_split_kv.combine import combine
@@ -78,7 +78,7 @@ def _fits_matrix(cache: Operands, rows: int, d_v: int) -> bool:
     """Whether the matrix unit serves: there is one, bfloat16, enough rows, and widths in whole steps."""
     widths = (int(cache.key.place[WIDTH]), int(cache.tail.place[WIDTH]), d_v)
     whole = all(width % STEP == 0 for width in widths)
-    return cache.key.memory.dtype == np.uint16 and rows >= LEAST_ROWS and whole and matrix.ready()
+    return cache.key.memory.dtype == np.uint16 and rows >= LEAST_ROWS and whole and amx.ready()
 
 
 def _stream_kernel(sizes: Sizes, cache: Operands, arguments: tuple[Any, ...]) -> tuple[Load, Run]:
@@ -110,7 +110,7 @@ def _stream_kernel(sizes: Sizes, cache: Operands, arguments: tuple[Any, ...]) ->
 def _matrix_kernel(sizes: Sizes, cache: Operands, arguments: tuple[Any, ...]) -> tuple[Load, Run]:
     """The same on a matrix unit, which reads q where it lies."""
     most, block, padded, d_v = sizes.most, wide.BLOCK, sizes.padded, sizes.d_v
-    tiles, words, lines = padded // EDGE, matrix.WORDS, max(block * (sizes.d_qk + d_v) // STEP, padded)
+    tiles, words, lines = padded // EDGE, amx.WORDS, max(block * (sizes.d_qk + d_v) // STEP, padded)
     sums = _aligned((sizes.batch * sizes.groups * sizes.splits * padded, d_v), torch.float32)
     state = np.empty((len(sums), 2), np.float32)
     workspace = (
@@ -125,7 +125,7 @@ def _matrix_kernel(sizes: Sizes, cache: Operands, arguments: tuple[Any, ...]) ->
         _aligned((most * tiles * d_v // EDGE, words), torch.float32),
         _aligned((3, most * padded), torch.float32),
     )
-    config, heads = matrix.configuration(), sizes.groups * (sizes.rows // sizes.queries)
+    config, heads = amx.configuration(), sizes.groups * (sizes.rows // sizes.queries)
     kernel: Any = wide.wide
     parts = (cache.key, cache.tail, cache.value)
     caches = (*(p.memory for p in parts), *(p.place for p in parts))

@@ -9,20 +9,13 @@ from numba import njit, prange
 from numba.np.ufunc.parallel import get_thread_id
 
 from variants.backend.numba_split_kv.ahead import ask, list_lines
+from variants.backend.numba_split_kv.amx import configure, release
 from variants.backend.numba_split_kv.block import MAXIMUM, TOTAL, bounds, locate
 from variants.backend.numba_split_kv.columns import EDGE, STEP, rescale_rows, soften_columns
 from variants.backend.numba_split_kv.kernel import kernel
-from variants.backend.numba_split_kv.matrix import (
-    configure,
-    gather,
-    pack,
-    release,
-    score_tokens,
-    unravel,
-    weave,
-    weigh_tokens,
-)
 from variants.backend.numba_split_kv.operands import SLOT, WIDTH, Array
+from variants.backend.numba_split_kv.products import score_tokens, weigh_tokens
+from variants.backend.numba_split_kv.tiles import gather, pack, unravel, weave
 
 BLOCK = 128  # tokens: enough products per sum that is loaded and stored
 STEPS = BLOCK // STEP
