@@ -39,7 +39,7 @@ def bench(arguments: Sequence[str]) -> int:
     assert device is not None  # there is always a CPU
     print(heading(), flush=True)
     with fixed_threads(asked.threads) as threads:
-        shared = Bench(device, make_timer("wall", device.kind, device.synchronize))
+        shared = Bench(device, make_timer("wall", device.kind, device.synchronize), threads)
         compare(points, sizes, shared, ledger)
         content = ledger.as_json(shared, sizes, threads, shlex.join(["python", "-m", "experiments.bench", *arguments]))
     if asked.out:

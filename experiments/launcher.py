@@ -16,9 +16,9 @@ from experiments.measuring.drift import compare, compare_ceilings, few_rounds
 from experiments.measuring.measure import Entrant, interrupted, measure_point
 from experiments.measuring.point import obstacle, places
 from experiments.measuring.remote import import_ahead
-from experiments.measuring.roofs import Roofs
 from experiments.measuring.row import failed_rows, unbuildable_row
 from experiments.measuring.series import Labels, Series, parse_labels, parse_series
+from experiments.measuring.spent import Spent
 from experiments.measuring.timed import Measured
 from experiments.predicted import predictable, predicted
 from experiments.progress import Progress
@@ -61,9 +61,10 @@ class _Run:
     def __init__(self, folder: Path, conduct: Conduct) -> None:
         self.folder = folder
         self.conduct = conduct
-        self.crew = Crew(conduct, Benches())
-        self.roofs = Roofs()
+        self.benches = Benches()
+        self.crew = Crew(conduct, self.benches)
         self.seen: Counter[str] = Counter()
+        self.spent = Spent()
         self.first: tuple[Group, int, list[Measured]] | None = None  # the first point that gave a latency
         self.later = False  # whether another one followed
 
@@ -81,7 +82,7 @@ class _Run:
                 code = INTERRUPTED
             finally:
                 self.crew.dismiss()
-        self.progress.summary(self.seen, self.folder)
+        self.progress.summary(self.seen, self.folder, str(self.spent))
         return code
 
     def _plan(self, runs: Iterable[Unbuildable | Places]) -> list[Group]:
@@ -121,7 +122,10 @@ class _Run:
     def _point(self, group: Group, index: int, again: bool = False) -> list[Measured]:
         entrants = [Entrant(run[index], hand) for run, hand in zip(group, self.crew.of(group), strict=True)]
         timer = group[0][0].series.timer
-        return measure_point(entrants, few_rounds(timer) if again else timer, self.roofs)
+        measured = measure_point(entrants, few_rounds(timer) if again else timer, self.benches)
+        for one in measured:
+            self.spent.add(one)
+        return measured
 
     def _look_back(self) -> None:
         """Measure the first point once more, if others came after it, and the ceilings it was held against."""
@@ -133,9 +137,7 @@ class _Run:
             self._note({"series": row.series, "key": row.key, "context": row.context, "scope": row.scope}, check)
         for one in again:
             store_samples(self.folder / one.rows[0].series, {f"{key}.again": us for key, us in one.samples.items()})
-        hand, where = self.crew.of(group)[0], group[0][index]
-        read = self.roofs.again(where, hand)
-        for check in compare_ceilings(*read) if read else ():
+        for check in compare_ceilings(*self.benches.of(group[0][index]).again()):
             self._note({}, check)
 
     def _keep(self, rows: tuple[Measurement, ...], samples: Mapping[str, Any] | None = None) -> None:

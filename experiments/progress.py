@@ -65,11 +65,12 @@ class Progress:
         """Something about the whole run."""
         self._console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
-    def summary(self, seen: Counter[str], folder: Path) -> None:
-        """Rows per status and where they are."""
+    def summary(self, seen: Counter[str], folder: Path, spent: str) -> None:
+        """Rows per status, where they are, and where the time went."""
         counts = ", ".join(f"{number} {status}" for status, number in seen.most_common()) or "none"
         style = "green" if all(status in CLEAN for status in seen) else "yellow"
-        self._console.print(f"rows: {counts}; in {folder}", style=style, markup=False, highlight=False, soft_wrap=True)
+        told = f"rows: {counts}; in {folder}\n{spent}"
+        self._console.print(told, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def _plain(self, text: str) -> None:
         if not self._console.is_terminal:

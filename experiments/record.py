@@ -48,7 +48,8 @@ class Measurement:
 
     ``context`` counts cached tokens attended, the new ones included. ``cache_bytes`` is logical (layout),
     ``allocated_bytes`` the slabs (padding included, tables apart), ``io_bytes`` what the scope must move at least.
-    ``first_call_us`` may hold compilation, ``warmup_us`` the other calls before the first round, ``plan_us`` planning.
+    ``first_call_us`` may hold compilation, ``warmup_us`` the other calls that are in no sample: those
+    before the first round, and where a row is cold before each round's sweep; ``plan_us`` planning.
     Rows of one ``race`` were sampled in the same rounds, the series in turn: round r of one belongs to round r of all.
     ``interleave``: their caches were ``resident`` together, or allocated anew each round (``realloc``); ``none``: there
     was one series. ``stop``: why rounds ended: the width of the interval (``ci``), the most ``rounds``, the ``budget``.

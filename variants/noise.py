@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 1 << 22  # elements drawn once and repeated: no hardware compresses a period of 16 MB
+KEPT = 16  # blocks: two seeds for each of eight replicas, which take turns
 
 
 def noise_(tensor: Tensor, seed: int, start: int = 0, std: float = 1.0) -> Tensor:
@@ -27,7 +28,7 @@ def noise_(tensor: Tensor, seed: int, start: int = 0, std: float = 1.0) -> Tenso
     return tensor if std == 1.0 else tensor.mul_(std)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=KEPT)
 def _block(device: torch.device, seed: int) -> Tensor:
     generator = torch.Generator(device).manual_seed(seed)
     return torch.randn(BLOCK, generator=generator, device=device)

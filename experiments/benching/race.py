@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.measuring.ceilings import Sweep
 from experiments.measuring.cold import SETTLE_S, make_cold
 from experiments.measuring.statistics import summarise
+from experiments.measuring.sweep import Sweep
 from experiments.measuring.timing import Call, Timer
 
 MANY_TIMES_SLOWER = 4.0

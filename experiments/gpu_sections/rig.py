@@ -7,8 +7,9 @@ from typing import Any
 
 from experiments.benching.sizes import Sizes
 from experiments.measuring.bench import Bench
-from experiments.measuring.ceilings import Ceilings, Sweep, measure_ceilings
+from experiments.measuring.ceilings import Ceilings, measure_ceilings
 from experiments.measuring.device import Device
+from experiments.measuring.sweep import Sweep
 from experiments.measuring.timing import Call, EventTimer, GraphTimer, Timer, capture
 from variants.contract.plugin import find
 from variants.decode import Refused

@@ -1,21 +1,29 @@
-"""What all points of a run share: a device, its clock and its ceilings, each measured once and only when needed."""
+"""What all points of a run share: a device, its clock and its ceilings, each measured once and only when needed.
+
+The run has it, not its workers: one sweep evicts the caches of all, and one set of ceilings holds for every row.
+"""
 
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from experiments.measuring.ceilings import Ceilings, Sweep, measure_ceilings, measure_matmul
+from experiments.measuring.ceilings import Ceilings, measure_ceilings, measure_matmul
 from experiments.measuring.device import Device
-from experiments.measuring.series import Series
-from experiments.measuring.timing import Timer, make_timer
+from experiments.measuring.row import Where
+from experiments.measuring.sweep import Sweep
+from experiments.measuring.timing import Timer, fixed_threads, make_timer
 from variants.contract.dtype import Dtype
 
 
 @dataclass
 class Bench:
-    """One device read by one clock on one number of threads. ``matmuls``: TFLOP/s of the dtypes asked for so far."""
+    """One device read by one clock on one number of threads (None: as many as there are now).
+
+    ``matmuls``: TFLOP/s of the dtypes asked for so far.
+    """
 
     device: Device
     timer: Timer
+    threads: int | None = None
     matmuls: dict[Dtype, float] = field(default_factory=dict)
 
     @cached_property
@@ -23,24 +31,36 @@ class Bench:
         """The buffer that evicts caches."""
         return Sweep(self.device)
 
+    def evict(self) -> None:
+        """Push everything out of the caches."""
+        with fixed_threads(self.threads):
+            self.sweep()
+        self.device.synchronize()
+
     @cached_property
     def ceilings(self) -> Ceilings:
         """Read ceilings in GB/s, cold and cache-resident."""
-        return self.fresh_ceilings()
+        return self._measured()
 
-    def fresh_ceilings(self) -> Ceilings:
-        """The read ceilings measured now, whatever was found before."""
-        return measure_ceilings(self.sweep, self.timer)
+    def again(self) -> tuple[Ceilings, Ceilings]:
+        """Measure the read ceilings once more: those that held so far, and the new ones.
 
-    def raise_ceilings(self) -> None:
-        """Measure the read ceilings once more and keep the best of both: other load can only make them too low."""
-        self.ceilings = self.ceilings.best_of(self.fresh_ceilings())
+        From now on the higher of both holds: other load on the machine can only make them too low.
+        """
+        before, found = self.ceilings, self._measured()
+        self.ceilings = before.best_of(found)
+        return before, found
 
     def matmul_tflops(self, dtype: Dtype) -> float:
         """Matmul ceiling of one dtype in TFLOP/s."""
         if dtype not in self.matmuls:
-            self.matmuls[dtype] = measure_matmul(dtype, self.device, self.timer)
+            with fixed_threads(self.threads):
+                self.matmuls[dtype] = measure_matmul(dtype, self.device, self.timer)
         return self.matmuls[dtype]
+
+    def _measured(self) -> Ceilings:
+        with fixed_threads(self.threads):
+            return measure_ceilings(self.sweep, self.timer)
 
 
 class Benches:
@@ -49,9 +69,12 @@ class Benches:
     def __init__(self) -> None:
         self._made: dict[tuple[str, str, int], Bench] = {}
 
-    def of(self, series: Series, device: Device, threads: int) -> Bench:
-        """The bench that fits a series; ValueError if its timer needs another device."""
-        key = (device.kind, series.timer.kind, threads)
+    def of(self, where: Where) -> Bench:
+        """The bench that fits a point; ValueError if its timer needs another device."""
+        device, timer = where.device, where.series.timer
+        assert device is not None
+        key = (device.kind, timer.kind, where.threads)
         if key not in self._made:
-            self._made[key] = Bench(device, make_timer(series.timer.kind, device.kind, device.synchronize))
+            clock = make_timer(timer.kind, device.kind, device.synchronize)
+            self._made[key] = Bench(device, clock, where.threads)
         return self._made[key]

@@ -11,19 +11,15 @@ import torch
 from torch import Tensor
 
 from experiments.measuring.device import Device
+from experiments.measuring.sweep import ROW, Sweep
 from experiments.measuring.timing import Call, Timer
 from variants.contract.dtype import Dtype
 from variants.noise import noise_
-from variants.pages import advise
 from variants.view import TORCH_DTYPES
 
-EVICTING = 5  # times the last-level cache, between two uses of the same bytes
-UNKNOWN_CACHE = 64 * 2**20  # bytes swept where the cache's size cannot be read; rows are warm then
 RESIDENT_SIZES = (2**20, 2**23, 2**25)  # bytes: a core's share, L2, L3 or a GPU's L2
-MEMORY_SHARE = 4  # at most a quarter of the free memory
 REPEATS = 5
 LEAST_US = 50_000  # short kernels are repeated for at least this long
-ROW = 4 * 4096  # bytes of one row of the matrix that the matvec kernel reads
 
 
 @dataclass(frozen=True)
@@ -53,28 +49,10 @@ class Ceilings:
         return Ceilings(*cold, *max((c.resident_gbps, c.resident_kernel) for c in (self, other)))
 
 
-class Sweep:
-    """A buffer whose reading pushes everything else out of the caches: ``times`` the last level."""
-
-    def __init__(self, device: Device, times: int = EVICTING) -> None:
-        self.bytes = sweep_bytes(device, times)
-        self.buffer = noise_(advise(torch.empty(self.bytes // 4, device=device.torch)), seed=1)
-
-    def __call__(self) -> None:
-        """Read all of it."""
-        self.buffer.sum()
-
-
-def sweep_bytes(device: Device, times: int = EVICTING) -> int:
-    """Bytes that a sweep made now would take."""
-    wanted = times * (device.last_level_cache or UNKNOWN_CACHE)
-    return min(wanted, device.free_memory() // MEMORY_SHARE) // ROW * ROW
-
-
 def measure_ceilings(sweep: Sweep, timer: Timer) -> Ceilings:
     """The best read kernel over the sweep's buffer, and over buffers that fit in cache."""
     cold = max(_rates(sweep.buffer, timer))
-    sizes = [s // 4 for s in RESIDENT_SIZES if s <= sweep.bytes]
+    sizes = [s // 4 for s in RESIDENT_SIZES if s <= sweep.bytes] or [len(sweep.buffer)]
     resident = max(rate for size in sizes for rate in _rates(sweep.buffer[:size], timer))
     return Ceilings(*cold, *resident)
 

@@ -5,16 +5,16 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from experiments.measuring.bench import Benches
-from experiments.measuring.ceilings import sweep_bytes
 from experiments.measuring.device import Device
 from experiments.measuring.messages import Hand
 from experiments.measuring.remote import PROCESS_BYTES, Remote
 from experiments.measuring.row import Where
+from experiments.measuring.sweep import sweep_bytes
 from experiments.measuring.worker import Worker
 from variants.contract.checks import check_count, check_number
 
 ISOLATIONS = ("process", "none")
-CREW_SHARE = 2 / 3  # of the free memory that processes and sweeps may take; the rest is for caches
+CREW_SHARE = 2 / 3  # of the free memory that processes and the sweep may take; the rest is for caches
 
 Places = tuple[Where, ...]  # one series at all of its points
 Group = tuple[Places, ...]  # series that are measured together
@@ -36,11 +36,11 @@ class Conduct:
         check_count("race_size", self.race_size)
 
     def at_once(self, device: Device) -> int:
-        """Series that may have a worker at the same time: every process has a sweep of its own."""
+        """Series that may have a worker at the same time."""
         if self.isolation == "none":
             return self.race_size
-        each = PROCESS_BYTES + sweep_bytes(device)
-        return max(1, min(self.race_size, int(device.free_memory() * CREW_SHARE) // each))
+        room, sweep = int(device.free_memory() * CREW_SHARE), sweep_bytes(device)
+        return max(1, min(self.race_size, (room - sweep) // PROCESS_BYTES))
 
 
 def grouped(several: Sequence[Places], conduct: Conduct) -> list[Group]:
@@ -88,8 +88,8 @@ class Crew:
         for where in firsts:
             assert where.device is not None
             if self.conduct.isolation == "none":
-                bench = self.benches.of(where.series, where.device, where.threads)
-                self._hands.append(Worker(where.series, where.threads, bench))
+                bench = self.benches.of(where)
+                self._hands.append(Worker(where.series, where.threads, bench.device, bench.timer))
             else:
                 self._hands.append(Remote(where.series, where.device, where.threads, self.conduct.timeout_s))
         for hand in self._hands:

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from experiments.measuring.audit import Check
-from experiments.measuring.ceilings import Ceilings
 from experiments.measuring.workload import Cell
 from variants.contract.cost import Point
-from variants.contract.dtype import Dtype
 
 
 @dataclass(frozen=True)
 class Begin:
-    """Make what every point needs, so that no other series' samples are disturbed by that later. Answer: Done."""
+    """Say that the worker is there. Answer: Done."""
 
 
 @dataclass(frozen=True)
@@ -26,29 +24,27 @@ class Prepare:
 
 
 @dataclass(frozen=True)
+class Touch:
+    """Run every replica once, so that a cold cell's bytes are in memory, ready to be read. Answer: Touched."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True)
 class Sample:
-    """Time every replica once. Answer: Taken."""
+    """Time every replica once; a cold cell has been touched and evicted. Answer: Taken."""
 
     cell: Cell
 
 
 @dataclass(frozen=True)
 class Release:
-    """Give up the point's memory. Answer: Done."""
+    """Give up the point's memory. Answer: Kept.
 
+    ``keeping``: except what the next point needs as well, the weights.
+    """
 
-@dataclass(frozen=True)
-class MeasureRead:
-    """Measure the read ceilings; ``again``: even if they are known. Answer: Ceilings."""
-
-    again: bool = False
-
-
-@dataclass(frozen=True)
-class MeasureMatmul:
-    """Measure the matmul ceiling of a dtype. Answer: Rate."""
-
-    dtype: Dtype
+    keeping: bool = True
 
 
 @dataclass(frozen=True)
@@ -74,12 +70,10 @@ class Scoped:
 class Ready:
     """What is known of a prepared point, samples apart. A scope that failed leaves the others as they are.
 
-    ``swept_bytes`` are read before each round of a cold cell; 0 where none is cold. ``counted_bytes``: what the tokens
-    take in the tensors, where that can be told.
+    ``counted_bytes``: what the tokens take in the tensors, where that can be told.
     """
 
     replicas: int
-    swept_bytes: int
     allocated_bytes: int
     counted_bytes: int | None
     checks: tuple[Check, ...]
@@ -101,10 +95,17 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Rate:
-    """A matmul ceiling."""
+class Touched:
+    """Microseconds that it took."""
 
-    tflops: float
+    wall_us: float
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Bytes that are still held, for the next point."""
+
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -112,12 +113,17 @@ class Done:
     """Nothing to tell."""
 
 
-Request = Begin | Prepare | Sample | Release | MeasureRead | MeasureMatmul
-Reply = Ready | Taken | Ceilings | Rate | Done | Failed
+Request = Begin | Prepare | Touch | Sample | Release
+Reply = Ready | Taken | Touched | Kept | Done | Failed
 
 
 class Hand(Protocol):
     """A worker as the run sees it, in this process or in one of its own."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """What it holds between two points."""
+        ...
 
     def begun(self) -> None:
         """Wait until it can be asked."""

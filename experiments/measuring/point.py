@@ -27,8 +27,11 @@ def places(series: Series) -> list[Where]:
         return [Where(series, point, device, threads) for point in points(series)]
 
 
-def obstacle(where: Where) -> Failed | None:
-    """Why a point must not even be tried, if it must not: refused, or too large for the memory that is free now."""
+def obstacle(where: Where, kept: int = 0) -> Failed | None:
+    """Why a point must not even be tried, if it must not: refused, or too large for the memory that is free now.
+
+    ``kept`` bytes more would be, if need be.
+    """
     if where.device is None:
         hint = "; study=predict tells what it would take" if where.series.profile else ""
         return Failed("refused", f"this machine has no {where.series.device} device{hint}")
@@ -42,7 +45,7 @@ def obstacle(where: Where) -> Failed | None:
     if reasons:
         return Failed("refused", together(reasons))
     oracle = {"one sequence in float32 for the oracle": oracle_bytes(where.series, where.point)}
-    parts, free = replica_bytes(where.series, where.point) | oracle, int(where.device.free_memory() * HEADROOM)
+    parts, free = replica_bytes(where.series, where.point) | oracle, int((where.device.free_memory() + kept) * HEADROOM)
     if sum(parts.values()) <= free:
         return None
     sums = " + ".join(f"{name} {gib(size)}" for name, size in parts.items())

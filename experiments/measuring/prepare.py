@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,9 +50,14 @@ def replica_bytes(series: Series, point: Point) -> dict[str, int]:
         "decompressed keys and values": read_policy(series).allocated_bytes(read, point.batch, point.context)
         if unpacks
         else 0,
-        "weights": point.dtype.bytes(spec.weight_elements),
+        "weights": weight_bytes(series),
     }
     return {name: size for name, size in parts.items() if size}
+
+
+def weight_bytes(series: Series) -> int:
+    """Bytes of one replica's weights."""
+    return series.workload.dtype.bytes(series.spec.weight_elements)
 
 
 def oracle_bytes(series: Series, point: Point) -> int:
@@ -79,9 +84,18 @@ def replica_count(series: Series, point: Point, free: int) -> int:
     return max(1, min(series.timer.replicas, min(REPLICA_BYTES, free // REPLICA_SHARE) // each))
 
 
-def prepare(series: Series, point: Point, device: Device, count: int) -> list[Replica]:
-    """``count`` replicas, no two alike."""
-    return [_replica(series, point, device, number) for number in range(count)]
+def weights(series: Series, device: Device, number: int) -> Attention:
+    """The module of a replica with noise for weights; built on no device first: nothing is initialised twice."""
+    with torch.device("meta"):
+        module = series.spec.build()
+    assert isinstance(module, torch.nn.Module)
+    fill_weights(module, TORCH_DTYPES[series.workload.dtype], device.torch, series.workload.seed + number)
+    return module
+
+
+def prepare(series: Series, point: Point, device: Device, modules: Sequence[Attention]) -> list[Replica]:
+    """A replica per module, no two alike."""
+    return [_replica(series, point, device, number, module) for number, module in enumerate(modules)]
 
 
 @dataclass(frozen=True)
@@ -115,9 +129,8 @@ def error_budget(dtype: torch.dtype) -> float:
     return ROUNDINGS * torch.finfo(dtype).eps + ACCUMULATION
 
 
-def _replica(series: Series, point: Point, device: Device, number: int) -> Replica:
+def _replica(series: Series, point: Point, device: Device, number: int, attention: Attention) -> Replica:
     dtype, seed = TORCH_DTYPES[point.dtype], series.workload.seed + number
-    attention = _weights(series, dtype, device, seed)
     cache = _cache(series, point, device, seed)
     start = time.perf_counter()
     planned = plan_step(attention, cache, series.backend, point.context, point.queries)
@@ -130,15 +143,6 @@ def _replica(series: Series, point: Point, device: Device, number: int) -> Repli
     first = point.context - point.queries
     position = torch.arange(first, point.context, device=device.torch).expand(point.batch, -1)
     return Replica(lambda: planned.attend(q), lambda: planned(x, position), planned, q, plan_us)
-
-
-def _weights(series: Series, dtype: torch.dtype, device: Device, seed: int) -> Attention:
-    """The module with noise for weights; built on no device first: nothing is initialised twice."""
-    with torch.device("meta"):
-        module = series.spec.build()
-    assert isinstance(module, torch.nn.Module)
-    fill_weights(module, dtype, device.torch, seed)
-    return module
 
 
 def fill_weights(module: torch.nn.Module, dtype: torch.dtype, device: torch.device, seed: int) -> None:

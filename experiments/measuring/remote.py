@@ -17,15 +17,14 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from experiments.measuring.bench import Bench
 from experiments.measuring.device import Device
-from experiments.measuring.messages import Begin, Failed, Reply, Request
+from experiments.measuring.messages import Begin, Failed, Kept, Reply, Request
 from experiments.measuring.series import Series
 from experiments.measuring.timing import make_timer
 from experiments.measuring.worker import Worker
 
-PROCESS_BYTES = 400 * 2**20  # of host memory that a worker takes before it holds anything
-START_S = 300  # for imports and the sweep, on a machine that is doing something else
+PROCESS_BYTES = 640 * 2**20  # of host memory that a worker takes, noise to copy from included
+START_S = 300  # for imports, on a machine that is doing something else
 LINGER_S = 3  # between a process's last word and its end
 TAIL = 400  # characters of a dead worker's last words that go into the reason
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -59,6 +58,7 @@ class Remote:
         self.timeout_s = timeout_s
         self.words = Path(words)
         self.lost: Failed | None = None
+        self.kept_bytes = 0
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(  # type: ignore[attr-defined]  # every context but the base class has it
             target=serve, args=(theirs, Setup(series, device, threads, self.words))
@@ -83,7 +83,9 @@ class Remote:
             self.pipe.send(request)
         except OSError:
             return self._lose(self._died())
-        return self._hear(self.timeout_s)
+        reply = self._hear(self.timeout_s)
+        self.kept_bytes = reply.bytes if isinstance(reply, Kept) else self.kept_bytes
+        return reply
 
     def close(self) -> None:
         """Let it go, and kill it if it does not: what it holds, nobody will miss."""
@@ -117,6 +119,7 @@ class Remote:
 
     def _lose(self, why: Failed) -> Failed:
         """Answer ``why`` now, and from now on that it was lost before."""
+        self.kept_bytes = 0
         self.lost = Failed(why.status, f"not tried, for at an earlier point: {why.reason}")
         return why
 
@@ -130,12 +133,9 @@ def serve(pipe: Connection, setup: Setup) -> None:
         for descriptor in (1, 2):
             os.dup2(words.fileno(), descriptor)
     faulthandler.enable()
-    worker = Worker(setup.series, setup.threads, _bench(setup))
+    device = setup.device
+    timer = make_timer(setup.series.timer.kind, device.kind, device.synchronize)
+    worker = Worker(setup.series, setup.threads, device, timer)
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             pipe.send(worker.ask(pipe.recv()))
-
-
-def _bench(setup: Setup) -> Bench:
-    device = setup.device
-    return Bench(device, make_timer(setup.series.timer.kind, device.kind, device.synchronize))

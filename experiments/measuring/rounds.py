@@ -6,18 +6,33 @@ the samples of one round belong together, and a ratio of two series is taken rou
 
 import itertools
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.measuring.messages import Failed, Hand, Prepare, Ready, Release, Sample, Taken
+from experiments.measuring.messages import (
+    Failed,
+    Hand,
+    Prepare,
+    Ready,
+    Release,
+    Reply,
+    Sample,
+    Scoped,
+    Taken,
+    Touch,
+    Touched,
+)
 from experiments.measuring.row import Where
 from experiments.measuring.series import TimerChoice
 from experiments.measuring.statistics import LEAST_ROUNDS, summarise
+from experiments.measuring.timing import Call
 from experiments.measuring.workload import Cell
 
+FRESH_S = 0.4  # between touching and sampling lies at most about twice that, and a sweep: see cold.touch
 LOST = ("crash", "timeout")  # a worker that will not answer again
 
 
@@ -35,6 +50,7 @@ class Lane:
     ready: Ready | None = None
     failed: Failed | None = None
     rounds: dict[Cell, list[Taken]] = field(default_factory=dict)
+    touched_us: dict[Cell, float] = field(default_factory=lambda: defaultdict(float))
 
     def prepare(self) -> None:
         """Make the replicas ready to be sampled, in every scope that is not blocked."""
@@ -46,24 +62,40 @@ class Lane:
         else:
             self._fail(reply)
 
-    def sample(self) -> None:
-        """One round of every row of the point."""
-        for cell in self.where.series.workload.cells:
-            if self.failed is not None:
-                return
-            if cell.scope in self.blocked:
-                continue
-            reply = self.hand.ask(Sample(cell))
-            if isinstance(reply, Taken):
-                self.rounds.setdefault(cell, []).append(reply)
-            elif isinstance(reply, Failed) and reply.status not in LOST:
-                self.blocked[cell.scope] = reply
-            else:
-                self._fail(reply)
+    def runs(self, cell: Cell) -> bool:
+        """Whether it can be sampled in a cell."""
+        return self.failed is None and cell in self.where.series.workload.cells and cell.scope not in self.blocked
 
-    def release(self) -> None:
-        """Give up the memory."""
-        self.hand.ask(Release())
+    def seconds(self, cell: Cell) -> float:
+        """About as long as its replicas take, each once."""
+        if cell in self.rounds:
+            return self.rounds[cell][-1].wall_us / 1e6
+        scoped = self.ready.scopes[cell.scope] if self.ready else None
+        return scoped.warmup_us / 1e6 if isinstance(scoped, Scoped) else 0.0
+
+    def touch(self, cell: Cell) -> None:
+        """Run what will be sampled."""
+        if self.runs(cell):
+            self._check(cell, self.hand.ask(Touch(cell)))
+
+    def sample(self, cell: Cell) -> None:
+        """One round of one row of the point."""
+        if self.runs(cell):
+            self._check(cell, self.hand.ask(Sample(cell)))
+
+    def _check(self, cell: Cell, reply: Reply) -> None:
+        if isinstance(reply, Taken):
+            self.rounds.setdefault(cell, []).append(reply)
+        elif isinstance(reply, Touched):
+            self.touched_us[cell] += reply.wall_us
+        elif isinstance(reply, Failed) and reply.status not in LOST:
+            self.blocked[cell.scope] = reply
+        elif isinstance(reply, Failed):
+            self._fail(reply)
+
+    def release(self, keeping: bool = True) -> None:
+        """Give up the point's memory, and the weights too unless ``keeping``."""
+        self.hand.ask(Release(keeping))
 
     @property
     def idle(self) -> bool:
@@ -81,29 +113,63 @@ class Lane:
 
 
 def take_rounds(
-    lanes: Sequence[Lane], timer: TimerChoice, realloc: bool, clock: Callable[[], float] = time.monotonic
+    lanes: Sequence[Lane],
+    timer: TimerChoice,
+    realloc: bool,
+    evict: Call,
+    clock: Callable[[], float] = time.monotonic,
 ) -> str:
     """Sample all lanes in turn and return why it ended: ``ci``, ``rounds`` or ``budget``.
 
     ``realloc``: the lanes do not fit into memory together, so each is prepared for its turn and released after it.
+    ``evict`` pushes everything out of the caches.
     """
     start = clock()
     for number in itertools.count(1):
-        for lane in lanes if number % 2 else lanes[::-1]:
-            _turn(lane, realloc)
+        order = lanes if number % 2 else lanes[::-1]
+        for turn in [[lane] for lane in order] if realloc else [order]:
+            _turn(turn, realloc, evict)
         enough = _enough([lane for lane in lanes if not lane.idle], timer, number, clock() - start)
         if enough is not None:
             return enough
     raise AssertionError("unreachable")
 
 
-def _turn(lane: Lane, realloc: bool) -> None:
-    if lane.failed is None and realloc:
-        lane.prepare()
-    if lane.failed is None:
-        lane.sample()
-    if realloc:
-        lane.release()
+def _turn(lanes: Sequence[Lane], realloc: bool, evict: Call) -> None:
+    """A round of every row of the lanes that are in memory together."""
+    for lane in lanes:
+        if realloc and lane.failed is None:
+            lane.prepare()
+    for cell in dict.fromkeys(cell for lane in lanes for cell in lane.where.series.workload.cells):
+        for together in _batches([lane for lane in lanes if lane.runs(cell)], cell):
+            _sample(together, cell, evict)
+    for lane in lanes:
+        if realloc:
+            lane.release(keeping=False)
+
+
+def _batches(lanes: Sequence[Lane], cell: Cell) -> list[list[Lane]]:
+    """Lanes that share a sweep: as many as do not take so long that the first one's bytes have been left too long."""
+    batches: list[list[Lane]] = []
+    spent = 0.0
+    for lane in lanes:
+        seconds = lane.seconds(cell)
+        if not batches or spent + seconds > FRESH_S:
+            batches.append([])
+            spent = 0.0
+        batches[-1].append(lane)
+        spent += seconds
+    return batches
+
+
+def _sample(lanes: Sequence[Lane], cell: Cell, evict: Call) -> None:
+    """A round of one row of some lanes; if it is cold, all are touched before the caches are swept for all."""
+    if cell.temperature == "cold":
+        for lane in lanes:
+            lane.touch(cell)
+        evict()
+    for lane in lanes:
+        lane.sample(cell)
 
 
 def _enough(lanes: Sequence[Lane], timer: TimerChoice, number: int, spent_s: float) -> str | None:

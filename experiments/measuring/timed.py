@@ -7,13 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.measuring import audit
-from experiments.measuring.ceilings import EVICTING
+from experiments.measuring.bench import Bench, Benches
 from experiments.measuring.cold import is_cold
 from experiments.measuring.messages import Ready, Scoped
-from experiments.measuring.roofs import Roofs
 from experiments.measuring.rounds import Lane
 from experiments.measuring.row import Where, failed_row, failed_rows, known, timed_columns, work_of
 from experiments.measuring.statistics import Summary, summarise
+from experiments.measuring.sweep import EVICTING
 from experiments.measuring.workload import Cell
 from experiments.record import Measurement
 from variants.contract.cost import Work, roofline
@@ -36,47 +36,50 @@ class Race:
     stop: str
 
 
-def rows_of_lane(lane: Lane, race: Race, roofs: Roofs) -> Measured:
+def rows_of_lane(lane: Lane, race: Race, benches: Benches) -> Measured:
     """All rows of a lane: timed, or without a latency and with the reason."""
     if lane.failed is not None:
         return Measured(failed_rows(lane.where, lane.failed.status, lane.failed.reason), {})
     rows, samples = [], {}
     for cell in lane.where.series.workload.cells:
-        row = _row(lane, cell, race, roofs)
+        row = _row(lane, cell, race, benches)
         rows.append(row)
         if row.samples is not None:
             samples[row.key] = lane.us(cell)
     return Measured(tuple(rows), samples)
 
 
-def _row(lane: Lane, cell: Cell, race: Race, roofs: Roofs) -> Measurement:
+def _row(lane: Lane, cell: Cell, race: Race, benches: Benches) -> Measurement:
     blocked = lane.blocked.get(cell.scope)
     if blocked is not None:
         return failed_row(lane.where, cell, blocked.status, blocked.reason)
     assert lane.ready is not None
     scoped = lane.ready.scopes[cell.scope]
     assert isinstance(scoped, Scoped)
-    return _unproved(lane.where, cell, lane.ready) or _timed_row(lane, cell, lane.ready, scoped, race, roofs)
+    bench = benches.of(lane.where)
+    unproved = _unproved(lane.where, cell, lane.ready, bench)
+    return unproved or _timed_row(lane, cell, lane.ready, scoped, race, bench)
 
 
-def _unproved(where: Where, cell: Cell, ready: Ready) -> Measurement | None:
+def _unproved(where: Where, cell: Cell, ready: Ready, bench: Bench) -> Measurement | None:
     """Of a pair, the cold row that would say ``warm``, and so stand for the other one."""
-    said, reuse = _temperature(where, cell, ready)
+    said, reuse = _temperature(where, cell, ready, bench)
     if said == cell.temperature or said not in where.series.workload.temperatures:
         return None
     needs = f"cold needs {EVICTING}x the last-level cache ({where.last_level_cache} B); got {reuse} B"
     return failed_row(where, cell, "refused", needs)
 
 
-def _timed_row(lane: Lane, cell: Cell, ready: Ready, scoped: Scoped, race: Race, roofs: Roofs) -> Measurement:
+def _timed_row(lane: Lane, cell: Cell, ready: Ready, scoped: Scoped, race: Race, bench: Bench) -> Measurement:
     where, summary, work = lane.where, summarise(lane.us(cell)), work_of(lane.where, cell.scope)
-    temperature, reuse = _temperature(where, cell, ready)
-    ceiling, matmul = _read_ceiling(lane, temperature, work, summary, roofs), roofs.matmul(where)
+    temperature, reuse = _temperature(where, cell, ready, bench)
+    ceiling = _read_ceiling(where, temperature, work, summary, bench)
+    matmul = bench.matmul_tflops(where.point.dtype)
     columns = {
         **known(where, cell.scope, temperature),
         **timed_columns(summary, work, roofline(work, ceiling, matmul)),
         "first_call_us": scoped.first_call_us,
-        "warmup_us": scoped.warmup_us,
+        "warmup_us": scoped.warmup_us + lane.touched_us[cell],
         "kv_error": ready.kv_error,
         "plan_us": scoped.plan_us,
         "reuse_bytes": reuse,
@@ -101,25 +104,24 @@ def _timed_row(lane: Lane, cell: Cell, ready: Ready, scoped: Scoped, race: Race,
     return Measurement(**columns, **_verdict(checks))
 
 
-def _read_ceiling(lane: Lane, temperature: str, work: Work, summary: Summary, roofs: Roofs) -> float:
+def _read_ceiling(where: Where, temperature: str, work: Work, summary: Summary, bench: Bench) -> float:
     """The ceiling that fits a row; measured once more if the row is above it, before anyone calls the row a lie."""
-    where, achieved = lane.where, work.io_bytes / summary.p50 / 1e3
-    cache = where.last_level_cache
-    ceiling = roofs.read(where).at(temperature, work.io_bytes, cache)
-    if not audit.below_ceiling(achieved, ceiling).holds and roofs.again(where, lane.hand) is not None:
-        ceiling = roofs.read(where).at(temperature, work.io_bytes, cache)
-    return ceiling
+    achieved, cache = work.io_bytes / summary.p50 / 1e3, where.last_level_cache
+    ceiling = bench.ceilings.at(temperature, work.io_bytes, cache)
+    if not audit.below_ceiling(achieved, ceiling).holds:
+        bench.again()
+    return bench.ceilings.at(temperature, work.io_bytes, cache)
 
 
-def _temperature(where: Where, cell: Cell, ready: Ready) -> tuple[str, int]:
+def _temperature(where: Where, cell: Cell, ready: Ready, bench: Bench) -> tuple[str, int]:
     """Cold only if the bytes touched between two uses are known to evict the last-level cache; warm: one replica's.
 
-    Only the series' own bytes count: its replicas and its sweep. What other series read in between evicts too.
+    Only the series' own bytes count: its replicas and the sweep. What other series read in between evicts too.
     """
     io_bytes = work_of(where, cell.scope).io_bytes
     if cell.temperature == "warm":
         return "warm", io_bytes
-    reuse, cache = ready.replicas * io_bytes + ready.swept_bytes, where.last_level_cache
+    reuse, cache = ready.replicas * io_bytes + bench.sweep.bytes, where.last_level_cache
     return ("cold" if is_cold(reuse, cache) else "warm"), reuse
 
 

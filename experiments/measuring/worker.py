@@ -5,20 +5,18 @@ import time
 import torch
 
 from experiments.measuring import audit
-from experiments.measuring.bench import Bench
-from experiments.measuring.ceilings import Ceilings
 from experiments.measuring.coding import coding_error
-from experiments.measuring.cold import make_cold
+from experiments.measuring.cold import SETTLE_S, touch
 from experiments.measuring.compilations import compilations
+from experiments.measuring.device import Device
+from experiments.measuring.failure import failure
 from experiments.measuring.inspect import counted_bytes, inspect
 from experiments.measuring.messages import (
     Begin,
     Done,
     Failed,
-    MeasureMatmul,
-    MeasureRead,
+    Kept,
     Prepare,
-    Rate,
     Ready,
     Release,
     Reply,
@@ -26,13 +24,16 @@ from experiments.measuring.messages import (
     Sample,
     Scoped,
     Taken,
+    Touch,
+    Touched,
 )
-from experiments.measuring.prepare import Replica, error_budget, prepare, prove
+from experiments.measuring.prepare import Replica, error_budget, prepare, prove, weight_bytes, weights
 from experiments.measuring.scopes import Proved, Timeable, ready
 from experiments.measuring.series import Series
-from experiments.measuring.timing import Call, fixed_threads
+from experiments.measuring.timing import Call, Timer, fixed_threads
 from experiments.measuring.workload import Cell
 from variants.contract.cost import Point
+from variants.protocols import Attention
 from variants.view import TORCH_DTYPES
 
 WARM_S = 0.02  # until OpenMP threads of whoever ran before have stopped spinning
@@ -41,12 +42,19 @@ WARM_S = 0.02  # until OpenMP threads of whoever ran before have stopped spinnin
 class Worker:
     """Holds the replicas of one point at a time. Any exception is an answer, Ctrl-C apart."""
 
-    def __init__(self, series: Series, threads: int, bench: Bench) -> None:
+    def __init__(self, series: Series, threads: int, device: Device, timer: Timer) -> None:
         self.series = series
         self.threads = threads
-        self.bench = bench
+        self.device = device
+        self.timer = timer
+        self.weights: list[Attention] = []  # of the replicas: the same at every point, so they stay
         self.replicas: list[Replica] = []
         self.made: dict[str, Timeable] = {}
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the weights that are there."""
+        return len(self.weights) * weight_bytes(self.series)
 
     def begun(self) -> None:
         """Nobody starts beside it: what a point needs is made when it is needed."""
@@ -57,42 +65,30 @@ class Worker:
             with fixed_threads(self.threads), torch.no_grad():
                 return self._answer(request)
         except Exception as error:  # whatever one point does wrong is that point's row, and the next one runs
-            return _failure(error)
+            return failure(error)
 
     def close(self) -> None:
         """Give up what is held."""
-        self._release()
-
-    @property
-    def _sweeps(self) -> bool:
-        return "cold" in self.series.workload.temperatures
+        self._release(keeping=False)
 
     def _answer(self, request: Request) -> Reply:
         match request:
             case Begin():
-                return self._begin()
+                return Done()
             case Prepare():
                 return self._prepare(request)
+            case Touch(cell):
+                return self._touch(cell)
             case Sample(cell):
                 return self._sample(cell)
-            case Release():
-                return self._release()
-            case MeasureRead(again):
-                return self._read(again)
-            case MeasureMatmul(dtype):
-                return Rate(self.bench.matmul_tflops(dtype))
-
-    def _begin(self) -> Done:
-        if self._sweeps:
-            self.bench.sweep()
-        return Done()
-
-    def _read(self, again: bool) -> Ceilings:
-        return self.bench.fresh_ceilings() if again else self.bench.ceilings
+            case Release(keeping):
+                return self._release(keeping)
 
     def _prepare(self, request: Prepare) -> Ready | Failed:
-        device = self.bench.device
-        self.replicas = prepare(self.series, request.point, device, request.replicas)
+        device = self.device
+        del self.weights[request.replicas :]
+        self.weights += [weights(self.series, device, i) for i in range(len(self.weights), request.replicas)]
+        self.replicas = prepare(self.series, request.point, device, self.weights)
         first = self.replicas[0]
         found = prove(first, device.synchronize)
         budget = error_budget(TORCH_DTYPES[request.point.dtype])
@@ -103,7 +99,6 @@ class Worker:
         proved = Proved(oracle, found.first_call_us, kv_error)
         return Ready(
             replicas=len(self.replicas),
-            swept_bytes=self.bench.sweep.bytes if self._sweeps else 0,
             allocated_bytes=first.planned.cache.allocated_bytes,
             counted_bytes=counted_bytes(first.planned.cache.view),
             checks=inspect(self.replicas, budget, device.synchronize),
@@ -114,26 +109,32 @@ class Worker:
     def _ready(self, point: Point, scope: str, proved: Proved) -> Scoped | Failed:
         """Prove a scope, then run every call once: compilation, allocation and page faults are in no sample."""
         try:
-            made = ready(self.series, point, scope, self.replicas, proved, self.bench.device.synchronize)
+            made = ready(self.series, point, scope, self.replicas, proved, self.device.synchronize)
             if not made.proof.holds:
                 return Failed("wrong", made.proof.numbers)
             self.made[scope] = made
             hardest = min(self.series.workload.temperatures)  # cold, if asked for, calls every replica
-            us = [self.bench.timer.time(call) for call in self._calls(Cell(scope, hardest))]
+            us = [self.timer.time(call) for call in self._calls(Cell(scope, hardest))]
         except Exception as error:  # what one scope does wrong is its row, and the next one runs
-            return _failure(error)
+            return failure(error)
         first = us[0] if made.first_call_us is None else made.first_call_us
         return Scoped(made.kernel, made.proof, made.plan_us, first, sum(us[1:]))
+
+    def _touch(self, cell: Cell) -> Touched:
+        start = time.perf_counter()
+        touch(self._calls(cell))
+        self.device.synchronize()
+        return Touched((time.perf_counter() - start) * 1e6)
 
     def _sample(self, cell: Cell) -> Taken:
         calls = self._calls(cell)
         if cell.temperature == "cold":
-            make_cold(calls, self.bench.sweep)
+            time.sleep(SETTLE_S)
         else:
             _repeat(calls[0], WARM_S)  # what was read since the last round has pushed this cell's bytes out
         before, start = compilations(), time.perf_counter()
-        us = tuple(self.bench.timer.time(call) for call in calls)
-        self.bench.device.synchronize()
+        us = tuple(self.timer.time(call) for call in calls)
+        self.device.synchronize()
         wall_us = (time.perf_counter() - start) * 1e6
         return Taken(us, wall_us, torch.get_num_threads(), compilations() - before)
 
@@ -142,17 +143,11 @@ class Worker:
         calls = list(self.made[cell.scope].calls)
         return calls if cell.temperature == "cold" else calls[:1] * len(calls)
 
-    def _release(self) -> Done:
+    def _release(self, keeping: bool) -> Kept:
         self.replicas, self.made = [], {}
-        self.bench.device.release()
-        return Done()
-
-
-def _failure(error: Exception) -> Failed:
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return Failed("oom", f"out of memory: {error}")
-    status = "oom" if "can't allocate memory" in str(error) else "error"  # torch's CPU allocator
-    return Failed(status, f"{type(error).__name__}: {error}")
+        self.weights = self.weights if keeping else []
+        self.device.release()
+        return Kept(self.kept_bytes)
 
 
 def _repeat(call: Call, seconds: float) -> None:

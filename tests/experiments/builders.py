@@ -16,14 +16,15 @@ from torch import Tensor
 from experiments.door import Composed
 from experiments.measuring import point as standing
 from experiments.measuring.bench import Bench, Benches
-from experiments.measuring.ceilings import Ceilings, Sweep
+from experiments.measuring.ceilings import Ceilings
 from experiments.measuring.device import Device
 from experiments.measuring.measure import Entrant, measure_point
 from experiments.measuring.messages import Hand, Reply
 from experiments.measuring.messages import Request as Asked
 from experiments.measuring.point import obstacle, places
-from experiments.measuring.roofs import Roofs
+from experiments.measuring.row import Where
 from experiments.measuring.series import Series, parse_labels, parse_series
+from experiments.measuring.sweep import Sweep
 from experiments.measuring.timed import Measured
 from experiments.measuring.timing import Call, Timer, WallTimer
 from experiments.measuring.worker import Worker
@@ -150,7 +151,7 @@ def bench(
 ) -> Bench:
     """A bench whose ceilings are known, so that no test measures them by the way."""
     on = on or device()
-    made = Bench(on, timer or WallTimer(on.synchronize), dict.fromkeys(Dtype, matmul))
+    made = Bench(on, timer or WallTimer(on.synchronize), 2, dict.fromkeys(Dtype, matmul))
     made.__dict__["ceilings"] = roofs or ceilings()
     return made
 
@@ -162,7 +163,7 @@ class OneBench(Benches):
         super().__init__()
         self.only = only or bench()
 
-    def of(self, series: Series, device: Device, threads: int) -> Bench:
+    def of(self, where: Where) -> Bench:
         """The one."""
         return self.only
 
@@ -172,12 +173,11 @@ def rows_of(
     monkeypatch: pytest.MonkeyPatch,
     on: Device | None = None,
     benches: Benches | None = None,
-    roofs: Roofs | None = None,
 ) -> list[Measurement]:
     """All rows of a series measured on a pretended device."""
     on = on or device()
     pretend(on, monkeypatch)
-    return [row for measured in measured_alone(what, benches or OneBench(bench(on)), roofs) for row in measured.rows]
+    return [row for measured in measured_alone(what, benches or OneBench(bench(on))) for row in measured.rows]
 
 
 def pretend(on: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,18 +185,19 @@ def pretend(on: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing, "find_device", lambda kind: on if kind in ("auto", on.kind) else None)
 
 
-def measured_alone(what: Series, benches: Benches, roofs: Roofs | None = None) -> Iterator[Measured]:
+def measured_alone(what: Series, benches: Benches) -> Iterator[Measured]:
     """A series by itself in this process, point by point."""
-    roofs = roofs or Roofs()
     for where in places(what):
         hand: Hand = Nobody()
         if obstacle(where) is None and where.device is not None:
-            hand = Worker(what, where.threads, benches.of(what, where.device, where.threads))
-        yield from measure_point([Entrant(where, hand)], what.timer, roofs)
+            hand = Worker(what, where.threads, where.device, benches.of(where).timer)
+        yield from measure_point([Entrant(where, hand)], what.timer, benches)
 
 
 class Nobody:
     """The worker of a point that must not be tried."""
+
+    kept_bytes = 0
 
     def begun(self) -> None:
         """Nothing begins."""

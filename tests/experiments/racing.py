@@ -7,15 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from experiments.measuring.audit import Check
-from experiments.measuring.ceilings import Ceilings
 from experiments.measuring.messages import (
     Begin,
     Done,
     Failed,
-    MeasureMatmul,
-    MeasureRead,
+    Kept,
     Prepare,
-    Rate,
     Ready,
     Release,
     Reply,
@@ -23,6 +20,8 @@ from experiments.measuring.messages import (
     Sample,
     Scoped,
     Taken,
+    Touch,
+    Touched,
 )
 from variants.backend.eager import Eager
 from variants.contract.geometry import AttentionGeometry
@@ -43,6 +42,7 @@ class Pretender:
     fails: dict[str, Failed] = field(default_factory=dict)  # by what is noted
     held: int = 0
     sampled: dict[str, int] = field(default_factory=dict)
+    kept_bytes: int = 0
 
     def begun(self) -> None:
         """It has."""
@@ -53,7 +53,9 @@ class Pretender:
 
     def ask(self, request: Request) -> Reply:
         """Note and answer."""
-        what = request.cell.scope if isinstance(request, Sample) else type(request).__name__.lower()
+        what = type(request).__name__.lower()
+        if isinstance(request, Touch | Sample):
+            what = request.cell.scope if isinstance(request, Sample) else f"touch {request.cell.scope}"
         self.log.append(f"{self.name} {what}")
         return self.fails.get(what) or self._answer(request)
 
@@ -66,13 +68,13 @@ class Pretender:
                 self.sampled[cell.scope] = self.sampled.get(cell.scope, 0) + 1
                 us = (self.us(self.sampled[cell.scope], cell.scope),) * self.held
                 return Taken(us, sum(us), threads=2, compiled=0)
-            case MeasureRead():
-                return Ceilings(1e6, "sum", 1e6, "sum")
-            case MeasureMatmul():
-                return Rate(100.0)
-            case Release() | Begin():
+            case Release():
                 self.held = 0
+                return Kept(0)
+            case Begin():
                 return Done()
+            case Touch():
+                return Touched(10.0)
 
 
 def ready(replicas: int) -> Ready:
@@ -80,7 +82,7 @@ def ready(replicas: int) -> Ready:
     right = Check("oracle", True, "by heart")
     times = {"attend": 900.0, "step": 950.0}
     scopes = {scope: Scoped("pretended", right, 5.0, us, us) for scope, us in times.items()}
-    return Ready(replicas, 2**20, 4096, None, (), None, scopes)
+    return Ready(replicas, 4096, None, (), None, scopes)
 
 
 @dataclass(frozen=True)

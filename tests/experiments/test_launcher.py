@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,7 @@ def test_a_single_point_is_not_measured_twice() -> None:
 def test_a_machine_that_has_changed_is_said_at_the_end(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("experiments.measuring.bench.measure_ceilings", lambda *of: ceilings())
     slower = iter([*[100.0] * 12, *[200.0] * 100])  # two replicas, warmed up, two rounds; then all that follows
     monkeypatch.setattr(launcher, "Benches", lambda: OneBench(bench(timer=Scripted(slower))))
     assert launch([composed("gqa", context=[16, 32], scopes=["attend"])], "") == 0
@@ -274,13 +276,14 @@ def test_without_a_terminal_there_are_plain_lines_and_no_control_codes(capfd: py
     assert said.out == ""
     assert "\x1b" not in said.err
     lines = said.err.splitlines()
-    assert len(lines) == 8
+    assert len(lines) == 9
     assert lines[0].startswith("mla-contiguous-sdpa-tiny-fp32-tp1-")
     assert lines[1:3] == [f"  mla step {n}: refused: {reason}" for n in (16, 64)]  # not folded at 80 columns
     assert [line.split("-")[0] for line in lines[3:5]] == ["gqa", "mha"]  # they run together
     assert [line.split(": ")[0] for line in lines[5:7]] == ["  gqa step 16", "  mha step 16"]
     assert lines[5].endswith(" us")
     assert lines[7] == "rows: 2 refused, 2 ok; in results/runs/test"
+    assert re.fullmatch(r"\d+ s: samples .*, warm-up .*, all else .*", lines[8])
 
 
 def test_markup_in_a_reason_is_text(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.benching.race import Contender, race, screen
-from experiments.measuring.ceilings import Sweep
+from experiments.measuring.sweep import Sweep
 from tests.experiments.builders import Scripted, sweep_of
 
 

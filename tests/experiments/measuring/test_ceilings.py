@@ -6,12 +6,13 @@ import torch
 from experiments.measuring import bench as module
 from experiments.measuring import ceilings as roofs
 from experiments.measuring.bench import Bench, Benches
-from experiments.measuring.ceilings import Ceilings, Sweep, measure_ceilings, measure_matmul
+from experiments.measuring.ceilings import Ceilings, measure_ceilings, measure_matmul
+from experiments.measuring.point import points
+from experiments.measuring.row import Where
+from experiments.measuring.sweep import ROW, Sweep
 from experiments.measuring.timing import WallTimer, make_timer
 from tests.experiments.builders import Scripted, as_float, device, series, sweep_of
 from variants.contract.dtype import Dtype
-
-ROW = 4 * 4096
 
 
 def kernels(buffer: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -158,10 +159,15 @@ def test_what_a_bench_measures_it_measures_once(monkeypatch: pytest.MonkeyPatch)
 def test_series_share_a_bench_where_device_clock_and_threads_agree() -> None:
     benches = Benches()
     cpu = device()
-    one = benches.of(series(timer={"kind": "auto"}), cpu, 1)
-    assert benches.of(series("mla", timer={"kind": "auto"}), cpu, 1) is one
-    assert benches.of(series(timer={"kind": "auto"}), cpu, 2) is not one  # ceilings depend on threads
-    assert benches.of(series(timer={"kind": "wall"}), cpu, 1) is not one
+
+    def at(attention: str, timer: str, threads: int) -> Where:
+        made = series(attention, timer={"kind": timer})
+        return Where(made, points(made)[0], cpu, threads)
+
+    one = benches.of(at("gqa", "auto", 1))
+    assert benches.of(at("mla", "auto", 1)) is one
+    assert benches.of(at("gqa", "auto", 2)) is not one  # ceilings depend on threads
+    assert benches.of(at("gqa", "wall", 1)) is not one
     assert (one.device, one.timer) == (cpu, make_timer("wall", "cpu", cpu.synchronize))
     with pytest.raises(ValueError, match="timer graph needs a CUDA device"):
-        benches.of(series(timer={"kind": "graph"}), cpu, 1)
+        benches.of(at("gqa", "graph", 1))

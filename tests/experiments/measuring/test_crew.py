@@ -12,7 +12,6 @@ from experiments.measuring.device import Device
 from experiments.measuring.measure import Entrant, measure_point
 from experiments.measuring.point import points
 from experiments.measuring.remote import PROCESS_BYTES, Remote, import_ahead
-from experiments.measuring.roofs import Roofs
 from experiments.measuring.row import Where
 from experiments.measuring.timed import Measured
 from tests.experiments.builders import SMALL_CACHE, device, series
@@ -49,12 +48,12 @@ def test_too_many_are_split_evenly(count: int, groups: list[int]) -> None:
     assert sizes(count, INSIDE) == groups
 
 
-def test_processes_and_their_sweeps_take_two_thirds_of_the_memory_at_most() -> None:
-    each = PROCESS_BYTES + 5 * SMALL_CACHE
-    conduct = Conduct("process", None, 8)
-    assert [conduct.at_once(device(free=free * each * 3 // 2 + 1)) for free in (0, 1, 3, 100)] == [1, 1, 3, 8]
-    assert sizes(4, conduct, on=device(free=each * 3)) == [2, 2]
-    assert sizes(4, INSIDE, on=device(free=each * 3)) == [4]  # in one process there is one sweep
+def test_processes_and_the_sweep_take_two_thirds_of_the_memory_at_most() -> None:
+    sweep, conduct = 5 * SMALL_CACHE, Conduct("process", None, 8)
+    room = [(count * PROCESS_BYTES + sweep) * 3 // 2 + 1 for count in (0, 1, 2, 3, 100)]
+    assert [conduct.at_once(device(free=free)) for free in room] == [1, 1, 2, 3, 8]
+    assert sizes(4, conduct, on=device(free=room[2])) == [2, 2]
+    assert sizes(4, INSIDE, on=device(free=room[2])) == [4]
 
 
 @pytest.mark.parametrize(
@@ -95,13 +94,14 @@ def test_a_process_that_ends_or_never_answers_leaves_the_others_rows() -> None:
     for how in ends:
         ending = replace(small[0][0].series, backend=Ending(how))
         small.append(tuple(replace(where, series=ending) for where in small[0]))
-    crew, roofs, group = Crew(Conduct("process", None, 8), Benches()), Roofs(), tuple(small)
+    benches, group = Benches(), tuple(small)
+    crew = Crew(Conduct("process", None, 8), benches)
     import_ahead(run[0].series for run in group)
     try:
         hangs = crew.of(group)[3]
         assert isinstance(hangs, Remote)
         hangs.timeout_s = 2
-        told = [_measure(crew, roofs, group, index) for index in range(2)]
+        told = [_measure(crew, benches, group, index) for index in range(2)]
     finally:
         crew.dismiss()
     for at in told:
@@ -113,6 +113,6 @@ def test_a_process_that_ends_or_never_answers_leaves_the_others_rows() -> None:
     assert later[1] == f"not tried, for at an earlier point: {exited}"
 
 
-def _measure(crew: Crew, roofs: Roofs, group: Group, index: int) -> list[Measured]:
+def _measure(crew: Crew, benches: Benches, group: Group, index: int) -> list[Measured]:
     entrants = [Entrant(run[index], hand) for run, hand in zip(group, crew.of(group), strict=True)]
-    return measure_point(entrants, group[0][0].series.timer, roofs)
+    return measure_point(entrants, group[0][0].series.timer, benches)

@@ -19,6 +19,7 @@ from experiments.measuring.prepare import (
     read_layout,
     replica_bytes,
     replica_count,
+    weights,
 )
 from experiments.measuring.series import Series
 from tests.experiments.builders import Faulty, device, series
@@ -31,7 +32,8 @@ FORMS = ("absorbed", "materialized", "expanded")
 def replicas_of(of: Series, index: int = 0, free: int = 2**30) -> list[Replica]:
     with torch.no_grad():
         point = points(of)[index]
-        return prepare(of, point, device(), replica_count(of, point, free))
+        modules = [weights(of, device(), number) for number in range(replica_count(of, point, free))]
+        return prepare(of, point, device(), modules)
 
 
 @pytest.mark.parametrize("attention", ["mha", "gqa", "mqa", "mla"])

@@ -6,21 +6,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.measuring.bench import Benches
 from experiments.measuring.device import Device
 from experiments.measuring.measure import Entrant, measure_point
 from experiments.measuring.messages import Failed
-from experiments.measuring.roofs import Roofs
 from experiments.measuring.rounds import Lane, take_rounds
 from experiments.measuring.row import Where
 from experiments.measuring.series import TimerChoice
 from experiments.measuring.timed import Measured
 from experiments.record import Measurement
-from tests.experiments.builders import device, exact, series
+from tests.experiments.builders import OneBench, device, exact, series
 from tests.experiments.racing import Pretender
 from variants.contract.cost import Point
 from variants.contract.dtype import Dtype
 
 POINT = Point(1, 16, 1, Dtype.F32)
+NOTHING = list  # evicts nothing
 
 
 def place(on: Device | None = None, **changes: Any) -> Where:
@@ -39,7 +40,7 @@ def lanes(*hands: Pretender, **changes: Any) -> list[Lane]:
 
 
 def race(*hands: Pretender, choice: TimerChoice | None = None, on: Device | None = None) -> list[Measured]:
-    return measure_point([Entrant(place(on), hand) for hand in hands], choice or timer(), Roofs())
+    return measure_point([Entrant(place(on), hand) for hand in hands], choice or timer(), OneBench())
 
 
 def rows(measured: list[Measured]) -> list[Measurement]:
@@ -58,12 +59,40 @@ def test_rounds_go_forward_and_back_and_every_series_has_every_scope_once_in_eac
     log: list[str] = []
     made = lanes(*(Pretender(name, log) for name in "abc"))
     log.clear()
-    take_rounds(made, timer(rounds=3), realloc=False)
-    there = [f"{name} {scope}" for name in "abc" for scope in ("attend", "step")]
-    back = [f"{name} {scope}" for name in "cba" for scope in ("attend", "step")]
-    assert log == [*there, *back, *there]
+    take_rounds(made, timer(rounds=3), realloc=False, evict=NOTHING)
+    samples = [line for line in log if "touch" not in line and "evict" not in line]
+    there = [f"{name} {scope}" for scope in ("attend", "step") for name in "abc"]
+    back = [f"{name} {scope}" for scope in ("attend", "step") for name in "cba"]
+    assert samples == [*there, *back, *there]
     for lane in made:
         assert all(lane.us(cell).shape == (3, 2) for cell in lane.rounds)
+
+
+def test_one_sweep_makes_all_series_cold_after_all_were_touched() -> None:
+    log: list[str] = []
+    made = lanes(*(Pretender(name, log) for name in "ab"), scopes=["attend"])
+    log.clear()
+    take_rounds(made, timer(rounds=2), realloc=False, evict=lambda: log.append("sweep"))
+    there = ["a touch attend", "b touch attend", "sweep", "a attend", "b attend"]
+    back = ["b touch attend", "a touch attend", "sweep", "b attend", "a attend"]
+    assert log == [*there, *back]
+
+
+def test_what_takes_long_has_a_sweep_of_its_own() -> None:
+    """Four series of 0.15 s, two replicas each: of what was touched first, the host could have taken pages back."""
+    log: list[str] = []
+    made = lanes(*(Pretender(name, log, us=lambda *of: 75_000.0) for name in "abcd"), scopes=["attend"])
+    take_rounds(made, timer(rounds=2), realloc=False, evict=lambda: log.append("sweep"))
+    sampled = "".join("|" if line == "sweep" else line[0] for line in log if "attend" in line or line == "sweep")
+    assert sampled == "abcd|abcd" + "dc|dcba|ba"
+
+
+def test_warm_rows_are_neither_touched_nor_swept() -> None:
+    log: list[str] = []
+    made = lanes(Pretender("a", log), scopes=["attend"], temperature="warm")
+    log.clear()
+    take_rounds(made, timer(rounds=2), realloc=False, evict=lambda: log.append("sweep"))
+    assert log == ["a attend", "a attend"]
 
 
 def test_c18_a_machine_that_slows_down_makes_no_difference_between_equals() -> None:
@@ -84,32 +113,34 @@ def test_c18_a_machine_that_slows_down_makes_no_difference_between_equals() -> N
 def test_more_rounds_are_taken_until_every_interval_is_narrow() -> None:
     settles = Pretender("a", us=lambda number, scope: 100.0 if scope == "attend" or number > 2 else 150.0)
     made = lanes(settles, Pretender("b"))
-    assert take_rounds(made, timer(rounds=3, max_rounds=99, ci_width=0.1), realloc=False) == "ci"
+    assert take_rounds(made, timer(rounds=3, max_rounds=99, ci_width=0.1), realloc=False, evict=NOTHING) == "ci"
     assert 3 < settles.sampled["attend"] == settles.sampled["step"] < 20
 
 
 def test_without_noise_the_least_rounds_are_enough() -> None:
     hand = Pretender("a")
-    assert take_rounds(lanes(hand), timer(rounds=4, max_rounds=99, ci_width=0.1), realloc=False) == "ci"
+    assert take_rounds(lanes(hand), timer(rounds=4, max_rounds=99, ci_width=0.1), realloc=False, evict=NOTHING) == "ci"
     assert hand.sampled["step"] == 4
 
 
 @pytest.mark.parametrize("asked", [1, 2])
 def test_no_interval_is_believed_before_the_third_round(asked: int) -> None:
     hand = Pretender("a")
-    assert take_rounds(lanes(hand), timer(rounds=asked, max_rounds=99, ci_width=0.1), realloc=False) == "ci"
+    assert (
+        take_rounds(lanes(hand), timer(rounds=asked, max_rounds=99, ci_width=0.1), realloc=False, evict=NOTHING) == "ci"
+    )
     assert hand.sampled["step"] == 3
 
 
 def test_medians_that_stay_unsure_end_at_the_most_rounds() -> None:
     hand = Pretender("a", us=noisy)
-    assert take_rounds(lanes(hand), timer(max_rounds=7, ci_width=0.1), realloc=False) == "rounds"
+    assert take_rounds(lanes(hand), timer(max_rounds=7, ci_width=0.1), realloc=False, evict=NOTHING) == "rounds"
     assert hand.sampled["step"] == 7
 
 
 def test_without_a_width_there_are_as_many_rounds_as_asked_for() -> None:
     hand = Pretender("a")
-    assert take_rounds(lanes(hand), timer(rounds=5), realloc=False) == "rounds"
+    assert take_rounds(lanes(hand), timer(rounds=5), realloc=False, evict=NOTHING) == "rounds"
     assert hand.sampled["step"] == 5
 
 
@@ -125,7 +156,7 @@ def test_the_budget_ends_a_point_but_never_before_the_least_rounds(least: int, t
     """Rounds of 10 s on a budget of 40."""
     hand, clock = Pretender("a", us=noisy), seconds(10.0)
     choice = timer(rounds=least, max_rounds=99, ci_width=0.1, budget_s=40)
-    assert take_rounds(lanes(hand), choice, realloc=False, clock=lambda: next(clock)) == "budget"
+    assert take_rounds(lanes(hand), choice, realloc=False, evict=NOTHING, clock=lambda: next(clock)) == "budget"
     assert hand.sampled["step"] == taken
 
 
@@ -153,8 +184,8 @@ def test_series_that_do_not_fit_together_are_allocated_in_turn() -> None:
     measured = race(Pretender("a", log), Pretender("b", log), on=device(free=100_000))
     assert {(r.interleave, r.status) for r in rows(measured)} == {("realloc", "ok")}
     turn = ["prepare", "attend", "step", "release"]
-    asked = [line for line in log if line not in ("a measureread", "a measurematmul")]
-    assert asked[:16] == [f"{name} {what}" for name in "abba" for what in turn]
+    asked = [line for line in log if line.split(maxsplit=1)[1] in turn]
+    assert asked[2:18] == [f"{name} {what}" for name in "abba" for what in turn]
     assert measured[0].samples[measured[0].rows[0].key].shape == (3, 1)
 
 
@@ -207,9 +238,13 @@ def test_if_all_are_lost_the_rounds_end() -> None:
     assert {r.status for r in rows(race(*hands, choice=timer(rounds=10**9)))} == {"crash"}
 
 
-def test_ceilings_are_measured_once_by_whoever_can() -> None:
+def test_without_ceilings_no_series_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def starved(sweep: object, timer: object) -> None:
+        raise MemoryError("no room to sweep")
+
+    monkeypatch.setattr("experiments.measuring.bench.measure_ceilings", starved)
     log: list[str] = []
-    gone = Pretender("a", log, fails={"measureread": Failed("crash", "gone")})
-    told = race(gone, Pretender("b", log), Pretender("c", log))
-    assert [{r.status for r in one.rows} for one in told] == [{"crash"}, {"ok"}, {"ok"}]
-    assert [line for line in log if "measure" in line] == ["a measureread", "b measureread", "b measurematmul"]
+    entrants = [Entrant(place(), Pretender(name, log)) for name in "ab"]
+    told = measure_point(entrants, timer(), Benches())
+    assert {(r.status, r.reason) for r in rows(told)} == {("oom", "out of memory: no room to sweep")}
+    assert log == []

@@ -1,0 +1,30 @@
+"""Memory whose reading pushes everything else out of the caches."""
+
+import torch
+
+from experiments.measuring.device import Device
+from variants.noise import noise_
+from variants.pages import advise
+
+EVICTING = 5  # times the last-level cache, between two uses of the same bytes
+UNKNOWN_CACHE = 64 * 2**20  # bytes swept where the cache's size cannot be read; rows are warm then
+MEMORY_SHARE = 4  # at most a quarter of the free memory
+ROW = 4 * 4096  # bytes that a sweep is a multiple of
+
+
+class Sweep:
+    """A buffer of noise, ``times`` the last level, and the reading of it."""
+
+    def __init__(self, device: Device, times: int = EVICTING) -> None:
+        self.bytes = sweep_bytes(device, times)
+        self.buffer = noise_(advise(torch.empty(self.bytes // 4, device=device.torch)), seed=1)
+
+    def __call__(self) -> None:
+        """Read all of it."""
+        self.buffer.sum()
+
+
+def sweep_bytes(device: Device, times: int = EVICTING) -> int:
+    """Bytes that a sweep made now would take."""
+    wanted = times * (device.last_level_cache or UNKNOWN_CACHE)
+    return min(wanted, device.free_memory() // MEMORY_SHARE) // ROW * ROW
