@@ -1,6 +1,6 @@
 """``key=value`` arguments of a door that does without Hydra: an answer in a fraction of a second."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 PAIRS_HELP = "Values may be lists: key='[a,b]' or key=a,b."
 
@@ -29,3 +29,11 @@ def listed(name: str, value: str) -> list[str]:
     if not all(items):
         raise ValueError(f"{name} must have no empty items; got {value!r}")
     return items
+
+
+def number(values: Mapping[str, str], name: str, least: int = 1) -> int:
+    """A whole number of at least ``least``; ValueError names the key and what was given."""
+    text = values[name]
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise ValueError(f"{name} must be a whole number >= {least}; got {text!r}")
+    return int(text)

@@ -34,6 +34,7 @@ _CLOCKED = (
     *_SAMPLED,
     "first_call_us",
     "warmup_us",
+    "collective_us",
     "race",
     "stop",
     "bandwidth_gbps",
@@ -55,6 +56,9 @@ class Measurement:
     was one series. ``stop``: why rounds ended: the width of the interval (``ci``), the most ``rounds``, the ``budget``.
     ``weight_bytes`` are the layer's; in rows of project, absorb, append and output, parts of a step, those of the part.
     ``kv_error`` is the relative error of attended values that a cache of codes causes, against one of ``dtype``.
+    ``cp`` ranks share the sequence: bytes and FLOPs are of the one that holds most of it, ``context`` of all together.
+    ``collective_us``: of a step that ``tp`` x ``cp`` processes ran together, the median time in collectives by the rank
+    that waited least for the others; null where one rank was measured alone.
     A ``predicted`` row has a latency but no samples and so no spread.
     Raises ValueError if the status does not allow the fields that are set.
     """
@@ -83,6 +87,7 @@ class Measurement:
     window: int | None = None
     tp: int = 1
     tp_mode: str | None = None
+    cp: int = 1
     seed: int | None
     threads: int | None = None
     layers: int | None = None
@@ -110,6 +115,7 @@ class Measurement:
     first_call_us: float | None = None
     warmup_us: float | None = None
     plan_us: float | None = None
+    collective_us: float | None = None
     reuse_bytes: int | None = None
     interleave: str | None = None
     race: str | None = None
@@ -233,24 +239,25 @@ def read(path: Path) -> Loaded:
     """Read one file of records, in file order; unreadable lines are skipped with a warning."""
     rows: list[Measurement] = []
     warnings: list[str] = []
-    for number, outcome in _lines(path):
-        if isinstance(outcome, Measurement):
-            rows.append(outcome)
+    for found in stream(path):
+        if isinstance(found, Measurement):
+            rows.append(found)
         else:
-            warnings.append(f"{path}:{number}: skipped a line: {outcome}")
+            warnings.append(found)
     return Loaded(tuple(rows), tuple(warnings))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Measurement | str]]:
+def stream(path: Path) -> Iterator[Measurement | str]:
+    """The rows of one file, one after the other; a warning in the place of each line that is none."""
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
             if not raw.strip():
                 continue
             try:
-                yield number, Measurement.from_json(raw.decode())
+                yield Measurement.from_json(raw.decode())
             except ValueError as error:
                 torn = " (torn last line of an interrupted run)" if not raw.endswith(b"\n") else ""
-                yield number, f"{error}{torn}"
+                yield f"{path}:{number}: skipped a line: {error}{torn}"
 
 
 def _ends_with_newline(file: Any) -> bool:
@@ -269,12 +276,23 @@ def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
 
 def _check_type(name: str, value: object) -> None:
     allowed = _TYPES[name]
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        raise ValueError(f"{name} must fit into 64 bits; got a number of {value.bit_length()}")
     if float in allowed and type(value) is int:
         return
     if type(value) not in allowed:
         raise ValueError(f"{name} must be {' or '.join(t.__name__ for t in allowed)}; got {value!r}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{name} must be finite (null says 'no value'); got {value!r}")
+    if isinstance(value, str) and not value.isascii():
+        _check_text(name, value)
+
+
+def _check_text(name: str, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can name and no file can hold
+        raise ValueError(f"{name} must be text that UTF-8 can hold; got {value!r}") from None
 
 
 def _types() -> dict[str, tuple[type, ...]]:

@@ -26,6 +26,8 @@ DOORS = (
     "experiments.gpu",
     "experiments.compare",
     "experiments.doctor",
+    "experiments.collect",
+    "experiments.parallel",
 )
 
 # Run in a fresh interpreter: blocks some packages, then imports a module and everything below it.

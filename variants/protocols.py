@@ -20,6 +20,7 @@ from variants.contract.cost import Matmul
 from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry
 from variants.contract.layout import CacheLayout
+from variants.contract.ranks import Cut
 from variants.view import CacheView
 
 Entries = Mapping[str, Float[Tensor, "B Q _heads _W"]]
@@ -122,6 +123,15 @@ class Absorbing(Protocol):
 
     def absorb_output(self, o: Float[Tensor, "B Q H V"]) -> Float[Tensor, "B Q H _V"]:
         """Attended values in the width that the form which prefill uses projects."""
+        ...
+
+
+@runtime_checkable
+class Shardable(Protocol):
+    """An attention that says how tensor parallelism cuts its weights; those that it does not name stay whole."""
+
+    def cuts(self) -> Mapping[str, Cut]:
+        """By name of the projection that holds a weight: where its heads lie."""
         ...
 
 

@@ -8,13 +8,13 @@ import json
 import types
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pandas as pd
 
 from experiments.record import TIMED, Loaded, Measurement
+from experiments.telling.newest import IDENTITY, seconds
 
 SETTING = (
     "origin",
@@ -29,6 +29,7 @@ SETTING = (
     "batch",
     "queries",
     "tp",
+    "cp",
     "backend",
     "storage",
     "order",
@@ -50,8 +51,6 @@ VARIANT = (
     "tp_mode",
 )
 LINE = (*SETTING, *VARIANT, "scope", "temperature")
-# The key is equal on every machine, so a row only supersedes one of its own machine.
-IDENTITY = ("key", "device", "host")
 FAMILY = ("mha", "gqa", "mqa", "mla")  # shown in this order, by falling cache size of the grouped three
 
 
@@ -127,15 +126,6 @@ def _newest(table: pd.DataFrame) -> pd.DataFrame:
     by_age = table.loc[order]
     last = ~identity(by_age, IDENTITY).duplicated(keep="last")
     return by_age[last].sort_index().reset_index(drop=True)
-
-
-def seconds(text: str | None) -> float:
-    """Seconds since the epoch; a row that does not say when it started counts as the oldest."""
-    try:
-        moment = datetime.fromisoformat(text or "")
-    except ValueError:
-        return float("-inf")
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def identity(table: pd.DataFrame, columns: Sequence[str]) -> "pd.Series[str]":

@@ -17,7 +17,20 @@ from experiments.telling.frame import COMMON, HOW, SETTING, distinct, family_ord
 
 POINT = ["label", "scope", "context"]
 LONG = ("device", "host", "versions")  # too long for a file name
-IN_TITLE = ["origin", "device", "model", "dtype", "kv_dtype", "batch", "queries", "tp", "backend", "storage", "threads"]
+IN_TITLE = [
+    "origin",
+    "device",
+    "model",
+    "dtype",
+    "kv_dtype",
+    "batch",
+    "queries",
+    "tp",
+    "cp",
+    "backend",
+    "storage",
+    "threads",
+]
 
 
 @dataclass(frozen=True)
@@ -53,7 +66,7 @@ class Setting:
         parts = [v["device"] or "unknown device", v["model"], batch, _dtypes(v)]
         parts += [self._computed]
         parts += [f"{v['threads']} thread{'s' if v['threads'] > 1 else ''}"] if v["threads"] else []
-        parts += [f"tp {v['tp']}"] if v["tp"] != 1 else []
+        parts += [f"{split} {v[split]}" for split in ("tp", "cp") if v[split] != 1]
         parts += [f"{v['queries']} queries per step"] if v["queries"] not in (1, None) else []
         said = ("PREDICTED, not measured: " if self.predicted else "") + ", ".join(parts)
         return " ".join(said.split())

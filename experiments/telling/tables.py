@@ -106,6 +106,7 @@ _ENVIRONMENT = (
     ("batch", ("batch",)),
     ("queries per step", ("queries",)),
     ("tensor parallel", ("tp",)),
+    ("context parallel", ("cp",)),
     ("backend", ("backend",)),
     ("storage / order / page size", ("storage", "order", "page_size")),
     ("seed", ("seed",)),

@@ -132,6 +132,9 @@ def test_every_status_but_ok_says_why(status: str) -> None:
         ({"model": None}, "model must be str; got None"),
         ({"series": 3}, "series must be str; got 3"),
         ({"latency_us_p50": "fast"}, "latency_us_p50 must be float or NoneType; got 'fast'"),
+        ({"batch": 2**63}, "batch must fit into 64 bits; got a number of 64"),
+        ({"scale": -(2**64)}, "scale must fit into 64 bits; got a number of 65"),
+        ({"commit": "a\ud800"}, "commit must be text that UTF-8 can hold"),
     ],
 )
 def test_a_field_of_the_wrong_kind_is_named(changes: dict[str, Any], message: str) -> None:

@@ -5,40 +5,18 @@ from dataclasses import dataclass
 
 from experiments.record import Measurement
 from experiments.telling.comparing.side import Entry, Side
+from experiments.telling.frame import SETTING, VARIANT
 
 # What a point is, apart from the machine, its threads, the seed and how the clock was read.
-POINT = (
-    "attention",
-    "kind",
-    "form",
-    "num_q_heads",
-    "num_kv_heads",
-    "d_qk",
-    "d_v",
-    "scale",
-    "window",
-    "tp",
-    "tp_mode",
-    "storage",
-    "order",
-    "page_size",
-    "backend",
-    "model",
-    "layers",
-    "dtype",
-    "kv_dtype",
-    "batch",
-    "context",
-    "queries",
-    "scope",
-    "temperature",
-)
+MACHINE = ("origin", "device", "host", "threads", "versions", "seed")
+POINT = (*VARIANT, *(name for name in SETTING if name not in MACHINE), "context", "scope", "temperature")
 ACROSS = {
     "attention": ("attention", "kind", "form", "num_kv_heads", "d_qk", "d_v", "scale", "window", "tp_mode"),
     "storage": ("storage", "order", "page_size"),
     "backend": ("backend",),
     "dtype": ("dtype", "kv_dtype"),
     "tp": ("tp", "tp_mode", "num_q_heads", "num_kv_heads"),
+    "cp": ("cp",),
     "temperature": ("temperature",),
 }
 

@@ -16,6 +16,7 @@ NAMING = (
     "dtype",
     "kv_dtype",
     "tp",
+    "cp",
     "scope",
     "temperature",
     "origin",

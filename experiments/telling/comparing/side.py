@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.record import RECORDS, Loaded, Measurement, read
-from experiments.telling.frame import seconds
+from experiments.telling.newest import seconds
 
 AGREES = 1e-3  # relative: a row's median against that of the samples beside it
 

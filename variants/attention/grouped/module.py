@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from variants.attention.grouped.spec import GroupedSpec
 from variants.contract.dtype import Dtype
+from variants.contract.ranks import Cut
 from variants.protocols import Entries, Spec
 from variants.rope import Rope
 from variants.view import DTYPES, CacheView
@@ -66,6 +67,11 @@ class GroupedAttention(nn.Module):
             hidden |= ~hidden.new_ones(hidden.shape).triu(1 - self.spec.window)  # keys i - window + 1 .. i are seen
         weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
         return self.output(torch.einsum("bhqt,bthv->bqhv", weights, v))
+
+    def cuts(self) -> dict[str, Cut]:
+        """Queries and the output by query head, keys and values by kv head."""
+        q, kv = Cut(self.spec.num_q_heads), Cut(self.spec.num_kv_heads)
+        return {"q_proj": q, "k_proj": kv, "v_proj": kv, "o_proj": Cut(self.spec.num_q_heads, axis=1)}
 
     def as_form(self, spec: Spec) -> "GroupedAttention":
         """There is one form: the module itself."""

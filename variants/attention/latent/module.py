@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from variants.attention.latent.spec import LatentSpec
 from variants.contract.dtype import Dtype
 from variants.contract.geometry import Span
+from variants.contract.ranks import Cut
 from variants.protocols import Entries, Spec
 from variants.rope import Rope
 from variants.view import DTYPES, CacheView
@@ -93,6 +94,12 @@ class LatentAttention(nn.Module):
         value = torch.einsum("bthc,hvc->bthv", of_head, w_uv)
         y: Tensor = self.o_proj(rearrange(torch.einsum("bhqt,bthv->bqhv", weights, value), "b q h v -> b q (h v)"))
         return y
+
+    def cuts(self) -> dict[str, Cut]:
+        """By query head what makes and takes its rows, by latent head the latents; the rotary key is every rank's."""
+        heads, latents = self.spec.num_q_heads, Cut(self.spec.num_latent_heads, rest=self.spec.qk_rope_head_dim)
+        by_query = dict.fromkeys(("q_proj", "q_b_proj", "kv_b_proj"), Cut(heads))
+        return {**by_query, "kv_a_proj_with_mqa": latents, "o_proj": Cut(heads, axis=1)}
 
     def as_form(self, spec: Spec) -> "LatentAttention":
         """The same parameters computing in another form; ValueError if more than the form differs."""

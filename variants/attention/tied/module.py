@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from variants.attention.tied.spec import TiedSpec
 from variants.contract.dtype import Dtype
+from variants.contract.ranks import Cut
 from variants.protocols import Entries, Spec
 from variants.rope import Rope
 from variants.view import DTYPES, CacheView
@@ -62,6 +63,11 @@ class TiedAttention(nn.Module):
         future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
         weights = scores.masked_fill(future, -torch.inf).softmax(dim=-1)
         return self.output(torch.einsum("bhqt,bthv->bqhv", weights, v))
+
+    def cuts(self) -> dict[str, Cut]:
+        """Queries and the output by query head, tied states by kv head; the rotary key is every rank's."""
+        heads = self.spec.num_q_heads
+        return {"q_proj": Cut(heads), "kv_proj": Cut(self.spec.num_kv_heads), "o_proj": Cut(heads, axis=1)}
 
     def as_form(self, spec: Spec) -> "TiedAttention":
         """There is one form: the module itself."""

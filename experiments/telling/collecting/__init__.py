@@ -1,0 +1,1 @@
+"""Many files of records as one table."""
