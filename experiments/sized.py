@@ -13,6 +13,8 @@ from experiments.telling.words import number
 from variants.contract.tokens import format_tokens
 
 LOGICAL = "Logical bytes: windows capped, padding not counted, constant state included."
+BENDS = "a window that is full costs no more: the curve bends"
+STRAIGHT = "every token costs the same"
 SAME_WEIGHTS = "The weights are taken to stay the same with other attention."
 
 
@@ -79,12 +81,17 @@ def _storable(models: Mapping[str, ModelCache], kv: Format) -> tuple[dict[str, M
     return found, tuple(notes)
 
 
+def _bends(model: ModelCache, kv: Format) -> bool:
+    """Whether a window fills on the way, so that later tokens cost less."""
+    return four.marginal(model, kv, 0) != four.marginal(model, kv, None)
+
+
 def _over_context(shown: Shown) -> Sheet:
     return Sheet(
         stem="cache-context",
         heading="Cache per sequence over context",
         title=f"{shown.subject}{shown.kv.name} cache, all layers, one sequence",
-        panel="a window that is full costs no more: the curve bends",
+        panel=BENDS if any(_bends(model, shown.kv) for model in shown.models.values()) else STRAIGHT,
         label="bytes per sequence",
         points=curves.over_context(shown.models, shown.kv, shown.tokens),
         gaps="nothing is cached",

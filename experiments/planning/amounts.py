@@ -1,4 +1,4 @@
-"""Amounts of memory and mixes of lengths as people write them: ``80GB``, ``1.5GiB``, ``2k:3,32k:1``."""
+"""Amounts of memory, counts and mixes of lengths as people write them: ``80GB``, ``1.5GiB``, ``8k``, ``2k:3,32k:1``."""
 
 import re
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ UNITS = {"B": 1} | {
     for power, letter in enumerate("KMGTP", 1)
     for unit, base in ((f"{letter}B", 1000), (f"{letter}iB", 1024))
 }
+MOST = 2**40  # of whatever is counted: beyond it nothing is a length, a page or a number of devices
 _AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([KMGTP]?i?B)")
 
 
@@ -28,6 +29,14 @@ def parse_bytes(value: str, name: str) -> int:
     return count.numerator
 
 
+def parse_count(value: str, name: str) -> int:
+    """A count as ``parse_tokens`` reads it, of at most ``MOST``; ValueError naming ``name``."""
+    count = parse_tokens(value, name)
+    if count > MOST:
+        raise ValueError(f"{name} must be at most {MOST}; got {value:.40}")
+    return count
+
+
 def parse_mix(items: Sequence[str]) -> dict[int, int]:
     """``2k:3``, ``32k:1``: three sequences of 2048 tokens to one of 32768; ValueError for what is no such share."""
     found: dict[int, int] = {}
@@ -35,7 +44,7 @@ def parse_mix(items: Sequence[str]) -> dict[int, int]:
         tokens, colon, share = item.partition(":")
         if not colon or not re.fullmatch(r"[1-9][0-9]{0,8}", share):
             raise ValueError(f"mix must be tokens:share with a whole share >= 1, e.g. '[2k:3,32k:1]'; got {item!r}")
-        length = parse_tokens(tokens, "mix")
+        length = parse_count(tokens, "mix")
         if length in found:
             raise ValueError(f"mix must name each length once; got {tokens!r} again")
         found[length] = int(share)

@@ -166,8 +166,17 @@ def shown(found: Sequence[Fit]) -> tuple[list[str], list[list[str]], list[str]]:
     ok = [fit for fit in found if fit.status == OK]
     names = [name for name in SHOWN if any(getattr(fit, name) is not None for fit in ok)]
     cells = [[_cell(name, getattr(fit, name)) for name in names] for fit in ok]
-    reasons = dict.fromkeys(f"{fit.file} {fit.variant}, tp {fit.tp}: {fit.reason}" for fit in found if fit.reason)
-    return [SHOWN[name] for name in names], cells, list(reasons)
+    return [SHOWN[name] for name in names], cells, _reasons(found)
+
+
+def _reasons(found: Sequence[Fit]) -> list[str]:
+    """A line for each reason, with the variants that share it."""
+    shared: dict[tuple[str, int, str], list[str]] = {}
+    for fit in found:
+        if fit.reason:
+            names = shared.setdefault((fit.file, fit.tp, fit.reason), [])
+            names += [fit.variant] if fit.variant not in names else []
+    return [f"{file} {', '.join(names)}, tp {tp}: {reason}" for (file, tp, reason), names in shared.items()]
 
 
 def _cell(name: str, value: Any) -> str:

@@ -18,10 +18,10 @@ from variants.contract.layout import Source, Stream
 class LayerCache:
     """One layer: the streams it keeps (none: it caches nothing), the query heads that read them, its projections.
 
-    ``role`` says in words what the layer is: full, window, chunk, latent, indexed, compressed, linear, cross, shared or
-    none; a layer of two parts has two words. Text and image streams are in bfloat16 until a format is applied; a state
-    stream has a dtype of its own. ``weights`` counts the elements of the attention projections, None where the file
-    does not say.
+    ``role`` says in words what the layer is: full, window, chunk, latent, indexed (MLA's sparse index), index (another
+    kind's), compressed, linear, cross, shared or none; a layer of two parts has two words. Text and image streams are
+    in bfloat16 until a format is applied; a state stream has a dtype of its own. ``weights`` counts the elements of the
+    attention projections, None where the file does not say.
     """
 
     role: str
@@ -71,9 +71,9 @@ class ModelCache:
 
     @property
     def kind(self) -> str:
-        """The layers in a few words: GQA, MLA+index, GQA+window, MHA+linear ..."""
+        """The layers in a few words: GQA, GQA+SWA, MLA+DSA, GQA+index, MHA+linear ..."""
         roles = {layer.role for layer, _ in self.groups if layer.streams}
-        extras = [name for name in ("window", "chunk", "indexed", "linear", "cross") if _has(roles, name)]
+        extras = [name for name in ("window", "chunk", "indexed", "index", "linear", "cross") if _has(roles, name)]
         base = self._base(roles)
         sharing = ["shared"] if any("shared" in layer.role for layer, _ in self.groups) else []
         return "+".join([*base, *(_EXTRA.get(name, name) for name in extras), *sharing]) or "none"

@@ -26,8 +26,6 @@ from variants.contract.keep import Every, Keep, Window
 from variants.contract.layout import CacheLayout
 
 PAGE = 16  # entries
-
-
 MUCH_COMMONER = 1.5  # from here on groups are as large as the rarest kind
 
 

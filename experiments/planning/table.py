@@ -1,11 +1,8 @@
-"""Rows of a cache table: one per file, length, tp and cache dtype, and how they are written."""
+"""Rows of a cache table: one per file, length, tp and cache dtype, and how a terminal shows them."""
 
-import csv
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from experiments.planning import four
@@ -150,31 +147,12 @@ def _number(value: Fraction) -> int | float:
     return value.numerator if value.denominator == 1 else float(value)
 
 
-def check_out(out: Path) -> None:
-    """Raise ValueError unless the file's ending names a format that ``write`` knows."""
-    if out.suffix not in (".csv", ".json"):
-        raise ValueError(f"out must end in .csv or .json; got {str(out)!r}")
-
-
-def write(rows: Iterable[object], out: Path, columns: Sequence[str] = COLUMNS) -> None:
-    """CSV or JSON by the file's ending; ``columns`` are the rows' fields."""
-    check_out(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    plain = [{name: getattr(row, name) for name in columns} for row in rows]
-    if out.suffix == ".json":
-        out.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        return
-    with out.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(plain)
-
-
 SHOWN = {
     "file": "file",
     "kind": "kind",
     "kv_dtype": "kv dtype",
     "bytes_per_token": "B/token",
+    "marginal_bytes_per_token": "marginal B",
     "tokens": "tokens",
     "tp": "tp",
     "total_bytes": "total B",
@@ -186,27 +164,30 @@ SHOWN = {
     "tp_mode": "tp mode",
     "const_state_bytes": "state B",
 }
-WORDS = ("file", "kind", "kv_dtype", "tp_mode")
 
 
-def text(rows: Sequence[Row]) -> str:
-    """A table for a terminal; rows that are not ok say why below it."""
-    shown = [row for row in rows if row.total_bytes is not None]
-    lines = [list(SHOWN.values()), *([_cell(getattr(row, name)) for name in SHOWN] for row in shown)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(SHOWN))]
-    body = [_line(line, widths) for line in lines]
+def shown(rows: Sequence[Row]) -> tuple[list[str], list[list[str]], list[str]]:
+    """Header and cells of a terminal's table, and the lines below it.
+
+    These say by which rule pages were counted, why rows are not ok, and what was assumed.
+    """
+    cells = [[_cell(getattr(row, name)) for name in SHOWN] for row in rows if row.total_bytes is not None]
     reasons = dict.fromkeys(f"{row.file}: {row.status}: {row.reason}" for row in rows if row.status != OK)
     notes = dict.fromkeys(f"{row.file}: note: {row.notes}" for row in rows if row.notes)
-    return "\n".join([*body, *reasons, *notes])
+    return list(SHOWN.values()), cells, [*_paging(rows), *reasons, *notes]
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Words to the left of their columns, numbers to the right."""
-    aligned = zip(SHOWN, cells, widths, strict=True)
-    return "  ".join(c.ljust(w) if name in WORDS else c.rjust(w) for name, c, w in aligned).rstrip()
+def _paging(rows: Sequence[Row]) -> list[str]:
+    """Each rule once, with the first file that it was used for and how many others there are."""
+    files: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row.paging:
+            files.setdefault(row.paging, {})[row.file] = None
+    others = {rule: f" and {len(names) - 1} more" if len(names) > 1 else "" for rule, names in files.items()}
+    return [f"paged B of {next(iter(names))}{others[rule]}: {rule}" for rule, names in files.items()]
 
 
 def _cell(value: object) -> str:
     if value is None:
-        return "-"
+        return "n/a"
     return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -55,6 +55,23 @@ def test_json_holds_the_same_rows_with_sources(folder):
     assert "num_key_value_heads=8 from config num_key_value_heads" in row["sources"]
 
 
+def test_each_number_says_where_it_came_from(folder, capsys):
+    """Of one file after the other: stated, the class's own number, or made from others."""
+    bare = {name: MODELS["Llama-3.1-8B"].config[name] for name in ("model_type", "num_key_value_heads")}
+    (folder / "Llama-3.1-8B.json").write_text(json.dumps(bare))
+    assert cache([f"models={folder}", "sources=yes"]) == 0
+    said = capsys.readouterr().out.partition("Where the numbers of Llama-3.1-8B.json came from:")[2]
+    ours, _, others = said.partition("\n\n")
+    assert [line.strip() for line in ours.strip().splitlines()] == [
+        "num_hidden_layers=32 class default of llama",
+        "num_attention_heads=32 class default of llama",
+        "num_key_value_heads=8 from config num_key_value_heads",
+        "hidden_size=4096 class default of llama",
+        "head_dim=128 derived: hidden_size / num_attention_heads",
+    ]
+    assert "layer_types=['sliding_attention', " in others
+
+
 def test_a_bad_file_in_a_folder_is_a_row_with_a_reason(folder, capsys):
     (folder / "bad.json").write_text('{"model_type": "gpt2", "n_layer": 2, "n_head": -1}')
     out = folder / "out" / "table.csv"
@@ -95,11 +112,15 @@ def test_a_preset_and_a_folder_with_a_config_are_configs(folder, capsys):
         (["tokens"], "arguments must be key=value; got 'tokens'"),
         (["size=1"], "key must be one of config, models"),
         (["config=llama3_70b", "tokens=0"], "tokens must be a whole number >= 1"),
+        (["config=llama3_70b", f"tokens={'9' * 400}"], "tokens must be at most 1099511627776; got 9{40}$"),
+        (["config=llama3_70b", "page=2M", "tp=2000000000000"], "tp must be at most 1099511627776"),
+        (["config=tests"], "config must be a folder with a config.json; got 'tests'"),
         (["config=llama3_70b", "tokens=[8k,"], "tokens must be a value or a list"),
         (["config=llama3_70b", "tokens=[8k,,16k]"], "tokens must have no empty items"),
         (["config=llama3_70b", "tp=1.5k"], "tp must be a whole number"),
         (["config=llama3_70b", "kv_dtype=foo8"], "kv_dtype must be one of bf16"),
         (["config=llama3_70b", "kv_dtype=int4_g96"], "valid groups: 16, 32, 64, 128"),
+        (["config=llama3_70b", "sources=1"], "sources must be yes or no; got '1'"),
         (["config=llama3_70b", "form=absorbed"], "form must be one of latent, expanded"),
         (["config=llama3_70b", "form=expanded"], "form expanded is for MLA models"),
         (["config=llama3_70b", "out=table.txt"], "out must end in .csv or .json"),

@@ -11,7 +11,7 @@ from experiments.planning.fits import Budget
 from experiments.planning.formats import parse_format
 from experiments.planning.hf.presets import preset
 from experiments.planning.hf.read import read_config
-from experiments.sized import Shown, shortened
+from experiments.sized import BENDS, STRAIGHT, Shown, draw_sizes, shortened
 from experiments.telling.figures import sizes
 from experiments.telling.figures.canvas import save
 from experiments.telling.figures.sizes import Sheet, draw_cache, draw_devices
@@ -116,7 +116,13 @@ def test_what_cannot_be_is_marked_on_the_axis_and_explained(drawn):
     (ax,) = figure.axes
     assert [list(line.get_xdata()) for line in ax.lines if line.get_marker() == "x"] == [[3]]
     assert told.remarks == ("x on the axis: it cannot be.",)
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "2"]
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "2", "3"]
+
+
+def test_the_panel_speaks_of_windows_only_where_one_fills(tmp_path):
+    for name, said in (("gpt-oss-20b", BENDS), ("DeepSeek-V3", STRAIGHT)):
+        draw_sizes(Shown(golden(name), BF16, [8192], [1], {}), tmp_path / name)
+        assert said in (tmp_path / name / "cache-context.svg").read_text()
 
 
 def test_the_door_draws_one_model_beside_others_in_its_place(tmp_path, capsys):

@@ -32,9 +32,18 @@ GTA_GLA_PAPER = {
 # Elements per token of DeepSeek-V2's ablation: layers, heads (d = 128), MHA elements, MLA (512 + 64) elements
 DEEPSEEK_V2_ABLATION = {"small MoE": (27, 16, 110_592, 15_552), "large MoE": (60, 56, 860_160, 34_560)}
 
+# Bytes that engines and papers report for whole models: golden model, cache dtype, tokens, tp, bytes on one device.
+# Sources beside them; each is bf16 or one byte per element, windows left out where the source does so.
+REPORTED = {
+    "vLLM issue 21348, Qwen3-235B at tp 4, K and V per token": ("Qwen3-235B", "bf16", 1, 4, 48_128),
+    "hf-mem README, MiniMax-M2 in fp8 at 196 608 tokens": ("MiniMax-M2", "fp8", 196_608, 1, 24_964_497_408),
+    "LM Studio issue 1862, Qwen3.6-27B at 262 144 tokens": ("Qwen3.6-27B", "fp16", 262_144, 1, 16_384 * 2**20),
+}
+
 # GiB at 256K tokens: layers, query heads, kv heads (d = 128), GiB. Its "252" for Llama-3.1-405B is wrong: 126
 JAMBA_PAPER_GIB = {
     "Mistral-7B": (32, 32, 8, 32),
+    "Mixtral-8x7B": (32, 32, 8, 32),
     "Mixtral-8x22B": (56, 48, 8, 56),
     "Mistral-Large-2": (88, 96, 8, 88),
     "Llama-3.1-8B": (32, 32, 8, 32),

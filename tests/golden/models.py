@@ -28,7 +28,8 @@ def _alike(config: dict[str, Any], elements: int, kind: str, state: int = 0) -> 
     return Model(config, elements, size, size, at, state, kind=kind)
 
 
-def _sizes(model_type: str, layers: int, hidden: int, heads: int, kv: int | None = None, **more: Any) -> dict[str, Any]:
+def sizes(model_type: str, layers: int, hidden: int, heads: int, kv: int | None = None, **more: Any) -> dict[str, Any]:
+    """A config with the usual names for its sizes."""
     named = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
     groups = {} if kv is None else {"num_key_value_heads": kv}
     return {"model_type": model_type, **named, **groups, **more}
@@ -36,7 +37,7 @@ def _sizes(model_type: str, layers: int, hidden: int, heads: int, kv: int | None
 
 def _latent(model_type: str, layers: int, heads: int, rank: int = 512, rope: int = 64, **more: Any) -> dict[str, Any]:
     width = {"kv_lora_rank": rank, "qk_rope_head_dim": rope}
-    return _sizes(model_type, layers, 7168, heads, heads, **width, **more)
+    return sizes(model_type, layers, 7168, heads, heads, **width, **more)
 
 
 _HYBRID_V4 = {"head_dim": 512, "sliding_window": 128, "index_head_dim": 128, "num_key_value_heads": 1}
@@ -44,27 +45,27 @@ _NEMOTRON = "M-M-M-M*-" + "M-M-M-M-M*-" * 9 + "M-M-M-M-M-"
 _OPENELM = [3] * 4 + [4] * 14 + [5] * 12 + [6] * 6
 
 MODELS = {
-    "Llama-2-7B": _alike(_sizes("llama", 32, 4096, 32, 32), 262_144, "MHA"),
+    "Llama-2-7B": _alike(sizes("llama", 32, 4096, 32, 32), 262_144, "MHA"),
     "GPT-2": _alike({"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12}, 18_432, "MHA"),
     "Phi-2": _alike(
         {"model_type": "phi-msft", "n_layer": 32, "n_embd": 2560, "n_head": 32, "n_head_kv": None}, 163_840, "MHA"
     ),
-    "Llama-3.1-8B": _alike(_sizes("llama", 32, 4096, 32, 8), 65_536, "GQA"),
-    "Llama-3.1-70B": _alike(_sizes("llama", 80, 8192, 64, 8), 163_840, "GQA"),
-    "Llama-3.1-405B": _alike(_sizes("llama", 126, 16384, 128, 8), 258_048, "GQA"),
+    "Llama-3.1-8B": _alike(sizes("llama", 32, 4096, 32, 8), 65_536, "GQA"),
+    "Llama-3.1-70B": _alike(sizes("llama", 80, 8192, 64, 8), 163_840, "GQA"),
+    "Llama-3.1-405B": _alike(sizes("llama", 126, 16384, 128, 8), 258_048, "GQA"),
     "Qwen2-72B": _alike(
-        _sizes("qwen2", 80, 8192, 64, 8, sliding_window=131072, use_sliding_window=False, max_window_layers=80),
+        sizes("qwen2", 80, 8192, 64, 8, sliding_window=131072, use_sliding_window=False, max_window_layers=80),
         163_840,
         "GQA",
     ),
-    "Qwen3-0.6B": _alike(_sizes("qwen3", 28, 1024, 16, 8, head_dim=128), 57_344, "GQA"),
+    "Qwen3-0.6B": _alike(sizes("qwen3", 28, 1024, 16, 8, head_dim=128), 57_344, "GQA"),
     "Phi-3.5-mini": _alike(
-        _sizes("phi3", 32, 3072, 32, 32, sliding_window=262144, max_position_embeddings=131072), 196_608, "MHA"
+        sizes("phi3", 32, 3072, 32, 32, sliding_window=262144, max_position_embeddings=131072), 196_608, "MHA"
     ),
-    "Gemma-2B": _alike(_sizes("gemma", 18, 2048, 8, 1, head_dim=256), 9_216, "MQA"),
-    "Falcon-7B": _alike(_sizes("falcon", 32, 4544, 71, multi_query=True, new_decoder_architecture=False), 4_096, "MQA"),
+    "Gemma-2B": _alike(sizes("gemma", 18, 2048, 8, 1, head_dim=256), 9_216, "MQA"),
+    "Falcon-7B": _alike(sizes("falcon", 32, 4544, 71, multi_query=True, new_decoder_architecture=False), 4_096, "MQA"),
     "Falcon-40B": _alike(
-        _sizes("falcon", 60, 8192, 128, num_kv_heads=8, multi_query=True, new_decoder_architecture=True), 61_440, "GQA"
+        sizes("falcon", 60, 8192, 128, num_kv_heads=8, multi_query=True, new_decoder_architecture=True), 61_440, "GQA"
     ),
     "OpenELM-3B": _alike(
         {
@@ -79,7 +80,7 @@ MODELS = {
         "GQA",
     ),
     "Nemotron-49B": _alike(
-        _sizes(
+        sizes(
             "nemotron-nas",
             80,
             8192,
@@ -91,7 +92,7 @@ MODELS = {
         "GQA",
     ),
     "Gemma-2-9B": Model(
-        _sizes("gemma2", 42, 3584, 16, 8, head_dim=256, sliding_window=4096, max_position_embeddings=8192),
+        sizes("gemma2", 42, 3584, 16, 8, head_dim=256, sliding_window=4096, max_position_embeddings=8192),
         172_032,
         344_064,
         172_032,
@@ -101,7 +102,7 @@ MODELS = {
     "Gemma-3-27B": Model(
         {
             "model_type": "gemma3",
-            "text_config": _sizes("gemma3_text", 62, 5376, 32, 16, head_dim=128, sliding_window=1024),
+            "text_config": sizes("gemma3_text", 62, 5376, 32, 16, head_dim=128, sliding_window=1024),
             "vision_config": {"num_hidden_layers": 27, "hidden_size": 1152, "num_attention_heads": 16},
         },
         253_952,
@@ -111,7 +112,7 @@ MODELS = {
         kind="GQA+SWA",
     ),
     "gpt-oss-20b": Model(
-        _sizes(
+        sizes(
             "gpt_oss",
             24,
             2880,
@@ -130,7 +131,7 @@ MODELS = {
     "Llama-4-Scout": Model(
         {
             "model_type": "llama4",
-            "text_config": _sizes("llama4_text", 48, 5120, 40, 8, head_dim=128, attention_chunk_size=8192),
+            "text_config": sizes("llama4_text", 48, 5120, 40, 8, head_dim=128, attention_chunk_size=8192),
         },
         98_304,
         196_608,
@@ -139,7 +140,7 @@ MODELS = {
         kind="GQA+chunked",
     ),
     "MiMo-V2-Flash": Model(
-        _sizes(
+        sizes(
             "mimo_v2_flash",
             48,
             4096,
@@ -166,7 +167,7 @@ MODELS = {
     "DeepSeek-V3.2": _alike(_latent("deepseek_v32", 61, 128, index_head_dim=128), 42_944, "MLA+DSA"),
     "GLM-5": _alike(_latent("glm_moe_dsa", 78, 64, index_head_dim=128, head_dim=64), 54_912, "MLA+DSA"),
     "Qwen3-Next-80B": _alike(
-        _sizes(
+        sizes(
             "qwen3_next",
             48,
             2048,
@@ -185,7 +186,7 @@ MODELS = {
         39_518_208,
     ),
     "Jamba-v0.1": _alike(
-        _sizes(
+        sizes(
             "jamba",
             32,
             4096,
@@ -202,7 +203,7 @@ MODELS = {
         8_716_288,
     ),
     "Nemotron-H-56B": _alike(
-        _sizes(
+        sizes(
             "nemotron_h",
             118,
             8192,
@@ -223,13 +224,13 @@ MODELS = {
     "Llama-3.2-90B-Vision": _alike(
         {
             "model_type": "mllama",
-            "text_config": _sizes("mllama_text_model", 100, 8192, 64, 8, cross_attention_layers=[*range(3, 100, 5)]),
+            "text_config": sizes("mllama_text_model", 100, 8192, 64, 8, cross_attention_layers=[*range(3, 100, 5)]),
         },
         163_840,
         "GQA+cross",
     ),
     "DeepSeek-V4-Pro": Model(
-        _sizes("deepseek_v4", 61, 7168, 128, **_HYBRID_V4, compress_ratios=[128, 128, *([4, 128] * 29), 4, 0]),
+        sizes("deepseek_v4", 61, 7168, 128, **_HYBRID_V4, compress_ratios=[128, 128, *([4, 128] * 29), 4, 0]),
         4_924,
         9_848,
         9_848,
@@ -237,7 +238,7 @@ MODELS = {
         kind="compressed",
     ),
     "DeepSeek-V4-Flash": Model(
-        _sizes("deepseek_v4", 43, 4096, 64, **_HYBRID_V4, compress_ratios=[0, 0, *([4, 128] * 20), 4, 0]),
+        sizes("deepseek_v4", 43, 4096, 64, **_HYBRID_V4, compress_ratios=[0, 0, *([4, 128] * 20), 4, 0]),
         3_440,
         6_880,
         6_880,

@@ -70,6 +70,15 @@ def test_deepseek_v2_elements_per_token(layers, heads, mha, mla_elements):
     assert elements == [mha, mla_elements]
 
 
+def test_deepseek_v2_table_1_says_what_each_kind_caches():
+    """Elements per token of l layers: 2 n_h d_h l, 2 n_g d_h l, 2 d_h l, (d_c + d_h^R) l."""
+    n_h, n_g, d_h, d_c, d_r = 32, 4, 128, 512, 64
+    formulas = {grouped(n_h, n_h, d_h): 2 * n_h * d_h, grouped(n_h, n_g, d_h): 2 * n_g * d_h}
+    formulas |= {grouped(n_h, 1, d_h): 2 * d_h, mla(n_h): d_c + d_r}
+    for spec, elements in formulas.items():
+        assert sum(s.heads * s.width for s in spec.layout(Dtype.BF16).streams) == elements
+
+
 def test_deepseek_v2_mla_equals_gqa_with_two_and_a_quarter_groups():
     assert mla(128).layout(Dtype.BF16).bytes_per_token == 2.25 * grouped(128, 1, 128).layout(Dtype.BF16).bytes_per_token
 

@@ -11,7 +11,8 @@ from experiments.planning.formats import parse_format
 from experiments.planning.hf.fields import Undecided
 from experiments.planning.hf.read import read_config
 from tests.builders import ROOT
-from tests.golden.figures import BYTES_PER_TOKEN, DEEPSEEK_V2_ABLATION, GTA_GLA_PAPER, JAMBA_PAPER_GIB
+from tests.golden.figures import BYTES_PER_TOKEN, DEEPSEEK_V2_ABLATION, GTA_GLA_PAPER, JAMBA_PAPER_GIB, REPORTED
+from tests.golden.further import FURTHER
 from tests.golden.models import MODELS
 
 SHARED = ROOT.parent / "shared" / "golden"
@@ -94,6 +95,7 @@ def test_deepseek_v2_ablation(layers, heads, mha, mla):
 def test_llama3_70b_is_two_and_a_half_gib_at_8k_and_forty_at_128k():
     model = read("Llama-3.1-70B")
     assert four.exact(model, BF16, 8192) == 2_684_354_560 == 2.5 * GIB
+    assert round(four.exact(model, BF16, 8192) / 10**9, 3) == 2.684
     assert four.exact(model, BF16, 131072) == 40 * GIB
 
 
@@ -148,4 +150,14 @@ def test_deepseek_v4_at_a_million_tokens(name, gib, with_windows):
 
 
 def test_flash_mla_token_is_656_bytes_per_layer():
-    assert four.rate(read("DeepSeek-V3"), parse_format("fp8_ds_mla")) == 61 * 656
+    """512 codes of one byte, 4 scales of four, 64 rotary columns of two."""
+    parts = four.parts(read("DeepSeek-V3"), parse_format("fp8_ds_mla"))
+    assert parts == {"latent": 61 * 512, "latent_scale": 61 * 4 * 4, "rope": 61 * 64 * 2}
+    assert sum(parts.values()) == 61 * 656
+
+
+@pytest.mark.parametrize("figure", REPORTED)
+def test_what_engines_report(figure):
+    name, kv, tokens, tp, expected = REPORTED[figure]
+    config = (FURTHER | MODELS)[name].config
+    assert four.per_device(read_config(config, name), parse_format(kv), tokens, tp).bytes == expected

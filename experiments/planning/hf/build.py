@@ -1,5 +1,7 @@
 """Layers from sizes: which streams each way of remembering keeps, and what its projections weigh."""
 
+from dataclasses import replace
+
 from experiments.planning.model_cache import LayerCache
 from variants.contract.cost import Matmul
 from variants.contract.dtype import Dtype
@@ -39,6 +41,12 @@ def attention(
             Matmul("o", heads * d_v, hidden),
         )
     return LayerCache(name or role(keep), streams, heads, weights)
+
+
+def with_index(layer: LayerCache, width: int) -> LayerCache:
+    """The layer with an indexer's key beside what it keeps; it has one head, which every rank holds."""
+    index = Stream("index", 1, width, Dtype.BF16, sharding=Sharding.REPLICATED)
+    return replace(layer, role=f"{layer.role} index", streams=(*layer.streams, index))
 
 
 def latent(

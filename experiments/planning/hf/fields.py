@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
+AHEAD = "num_nextn_predict_layers"
 LARGEST_COUNT = 2**40
 MOST_LAYERS = 4096
 
@@ -122,25 +123,39 @@ class Fields:
         """True or false, ``otherwise`` where absent or null."""
         value = self.stated(name)
         if value is None:
-            self.sources[name] = f"{otherwise} not in the file"
+            self.sources[name] = f"{otherwise} derived: not in the file"
             return otherwise
         if not isinstance(value, bool):
             raise self.wrong(name, "must be true or false", value)
         return value
 
     def rows(self, name: str, length: int | None) -> list[Any] | None:
-        """A list, of ``length`` entries (one per layer) if given, or None where absent or null."""
+        """A list, of ``length`` entries (one per layer) if given, or None where absent or null.
+
+        Entries of the layers that predict further tokens may follow; these are no part of the decoder and left out.
+        """
         value = self.stated(name)
         if value is None:
             return None
         if not isinstance(value, list) or len(value) > MOST_LAYERS:
             raise self.wrong(name, f"must be a list of at most {MOST_LAYERS} entries", value)
-        if length is not None and len(value) != length:
-            raise Unreadable(
-                f"{self.path}{name} must have one entry per layer; "
-                f"got {len(value)} entries, {self.called(*LAYERS)}={length}"
-            )
-        return value
+        if length is None or len(value) == length:
+            return value
+        ahead = self.raw.get(AHEAD)
+        if type(ahead) is int and ahead > 0 and len(value) == length + ahead:
+            return value[:length]
+        beside = f", {AHEAD}={_short(ahead)}" if ahead else ""
+        raise Unreadable(
+            f"{self.path}{name} must have one entry per layer; "
+            f"got {len(value)} entries, {self.called(*LAYERS)}={length}{beside}"
+        )
+
+    def marks(self, name: str, length: int, meaning: str = "0 and 1") -> list[bool] | None:
+        """A list of 0 and 1, one per layer, or None where absent or null; ``meaning`` names the two in an error."""
+        value = self.rows(name, length)
+        if value is not None and any(isinstance(mark, bool) or mark not in (0, 1) for mark in value):
+            raise self.wrong(name, f"must hold {meaning}", value)
+        return None if value is None else [mark == 1 for mark in value]
 
     def numbered(self, name: str, layers: int) -> set[int] | None:
         """A list of layer numbers from 0, or None where absent or null."""
@@ -180,9 +195,22 @@ class Fields:
         self.sources[name] = f"{value} derived: {how}"
         return value
 
+    def without(self, *names: str) -> None:
+        """Note that the file has none of ``names``, or null, and that nothing takes its place."""
+        said = (
+            f"None from config {self.path}{self.called(*names)}"
+            if self.null(*names)
+            else "None derived: not in the file"
+        )
+        self.sources[names[0]] = said
+
     def pattern(self, name: str, how: str) -> None:
         """Note that the file has no ``name``, and what the family's own rule is."""
-        self.sources[name] = f"not in the file; {self.model_type}: {how}"
+        self.sources[name] = f"derived: {how} (the rule of {self.model_type}, not in the file)"
+
+    def missing(self, name: str) -> Unreadable:
+        """The error for a field that is needed and not there."""
+        return Unreadable(f"{self.path}{name} is missing, and model_type {self.model_type!r} needs it")
 
     def wrong(self, name: str, expected: str, value: Any) -> Unreadable:
         """The error for a value that cannot be."""

@@ -7,28 +7,29 @@ TEXT_TYPE = {
     **dict.fromkeys(
         words("""
 deepseek_vl deepseek_vl_hybrid idefics3 janus llava llava_next llava_next_video perception_lm smolvlm video_llava
-vipllava internvl_llama
+vipllava internvl_llama llava_llama
 """),
         "llama",
     ),
     **dict.fromkeys(
         words("""
-fast_vlm got_ocr2 internvl llava_onevision ovis2 video_llama_3 pp_chart2table
+fast_vlm got_ocr2 internvl llava_onevision llava_qwen ovis2 video_llama_3 pp_chart2table
 """),
         "qwen2",
     ),
-    **dict.fromkeys(["idefics2", "mistral3", "pixtral"], "mistral"),
-    **dict.fromkeys(["qianfan_ocr", "lighton_ocr", "moss_transcribe_diarize"], "qwen3"),
+    **dict.fromkeys(["idefics2", "llava_mistral", "mistral3", "pixtral"], "mistral"),
+    **dict.fromkeys(["qianfan_ocr", "lighton_ocr", "moss_transcribe_diarize", "Keye", "KeyeVL1_5"], "qwen3"),
     **dict.fromkeys(["blip-2", "instructblip", "instructblipvideo"], "opt"),
     **dict.fromkeys(["aya_vision", "cohere2_vision"], "cohere2"),
     **dict.fromkeys(["glm4v", "glm46v"], "glm4v_text"),
-    **dict.fromkeys(["kimi_k25", "kimi_vl"], "deepseek_v3"),
+    **dict.fromkeys(["dots_vlm", "kimi_k25", "kimi_vl"], "deepseek_v3"),
     "apertus1p5": "apertus1p5_text",
     "aria": "aria_text",
     "cosmos3_edge": "cosmos3_edge_text",
     "cosmos3_omni": "qwen3_vl_text",
     "deepseek_ocr2": "deepseek_ocr2_text",
     "emu3": "emu3_text_model",
+    "ernie4_5_moe_vl": "ernie4_5_vl_moe_text",
     "ernie4_5_vl_moe": "ernie4_5_vl_moe_text",
     "exaone4_5": "exaone4",
     "exaone4_5_text": "exaone4",
@@ -46,6 +47,7 @@ fast_vlm got_ocr2 internvl llava_onevision ovis2 video_llama_3 pp_chart2table
     "lfm2_vl": "lfm2",
     "lfm3_vl": "lfm3",
     "llama4": "llama4_text",
+    "minimax_m3_vl": "minimax_m3_vl_text",
     "mistral_large4": "mistral_large4_text",
     "mllama": "mllama_text_model",
     "molmo2": "molmo2_text",
@@ -66,10 +68,10 @@ fast_vlm got_ocr2 internvl llava_onevision ovis2 video_llama_3 pp_chart2table
     "step3p7": "step3p5",
 }
 
-# Fields that mean another kind of cache than plain keys and values: a plain type must not have them.
+# Fields that mean entries for several tokens, and all that mean another kind of cache than plain keys and values.
+COMPRESSED = ("compress_ratios", "compress_rates")
 FOREIGN = (
-    "compress_ratios",
-    "compress_rates",
+    *COMPRESSED,
     "kv_lora_rank",
     "hybrid_override_pattern",
     "layers_block_type",
@@ -81,4 +83,5 @@ FOREIGN = (
     "num_kv_shared_layers",
     "cross_attention_layers",
     "use_cla",
+    "sparse_attention_config",
 )

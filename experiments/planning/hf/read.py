@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.planning.hf.fields import Fields, Unreadable
-from experiments.planning.hf.names import FOREIGN, TEXT_TYPE
+from experiments.planning.hf.names import COMPRESSED, FOREIGN, TEXT_TYPE
 from experiments.planning.hf.source import load
 from experiments.planning.hf.types import CLASS_OF, FORM_READERS, PLAIN, READERS, REMOTE
 from experiments.planning.model_cache import ModelCache
@@ -16,7 +16,7 @@ TEXT_PARTS = ("text_config", "language_config", "llm_config", "language_model_co
 OUTER_PARTS = ("thinker_config",)
 SILENT = {"model_type", "architectures", "auto_map", "transformers_version", "torch_dtype", "dtype", "_name_or_path"}
 KNOWN = {*READERS, *FORM_READERS}
-OVERRIDDEN = {*PLAIN, "gemma4_text", "gemma4_unified_text"}
+OVERRIDDEN = {*PLAIN, "gemma4_text", "gemma4_unified_text", "step3p5"}
 
 Defaults = Mapping[str, Mapping[str, Any]]
 
@@ -77,7 +77,10 @@ def _model_type(part: Mapping[str, Any], path: str, outer: str | None) -> str:
         return found
     inner = TEXT_TYPE.get(found)
     if inner is None or inner not in KNOWN:
-        raise Unreadable(f"{path}model_type {found!r} is not known: how its layers cache would be a guess")
+        why = "how its layers cache would be a guess"
+        if part.get("is_encoder_decoder") is True:
+            why = "is_encoder_decoder is true, and only decoders are read"
+        raise Unreadable(f"{path}model_type {found!r} is not known: {why}")
     if not path and not {"num_hidden_layers", "hidden_size", "num_attention_heads"} & set(part):
         raise Unreadable(f"text_config is missing, and model_type {found!r} needs it")
     return inner
@@ -106,12 +109,20 @@ _BY_STEM = {_stem(name): name for name in (*TEXT_TYPE, *READERS, *FORM_READERS)}
 
 
 def _refuse_foreign(f: Fields) -> None:
-    """A type that keeps plain keys and values must not carry a field that means another kind of cache."""
-    if f.model_type not in PLAIN or f.raw.get("use_mla") is False:
+    """A type that keeps plain keys and values, or a latent, must not have a field that means another kind of cache."""
+    plain = f.model_type in PLAIN and f.raw.get("use_mla") is not False
+    if not plain and f.model_type not in FORM_READERS:
         return
-    for name in FOREIGN:
-        if f.raw.get(name) not in (None, False, 0, [], {}):
+    kept = "plain keys and values" if plain else "a latent of every token"
+    for name in FOREIGN if plain else COMPRESSED:
+        if not _is_idle(name, f.raw.get(name)):
             raise Unreadable(
-                f"{f.path}{name} is set, but model_type {f.model_type!r} keeps plain keys and values: "
-                "one of the two must be wrong"
+                f"{f.path}{name} is set, but model_type {f.model_type!r} keeps {kept}: one of the two must be wrong"
             )
+
+
+def _is_idle(name: str, value: Any) -> bool:
+    """Whether a field of another kind of cache says that there is none of it."""
+    if name == "attn_type_list" and isinstance(value, list):
+        return all(mark == 1 for mark in value)  # MiniMax-M2 says of each layer that it attends
+    return value in (None, False, 0, [], {})

@@ -11,15 +11,15 @@ def load(path: Path) -> dict[str, Any]:
     """The object in a ``config.json``; ValueError says in one line why it is none, OSError if it cannot be read."""
     size = path.stat().st_size
     if size > LARGEST:
-        raise ValueError(f"{path.name}: a config.json must be below {LARGEST} bytes; got {size}")
+        raise ValueError(f"a config.json must be below {LARGEST} bytes; got {size}")
     try:
         raw = json.loads(path.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError:
-        raise ValueError(f"{path.name}: must be JSON in UTF-8") from None
+        raise ValueError("must be JSON in UTF-8") from None
     except RecursionError:
-        raise ValueError(f"{path.name}: is nested too deep to be a config.json") from None
+        raise ValueError("is nested too deep to be a config.json") from None
     except ValueError as error:
-        raise ValueError(f"{path.name}: is no JSON: {error}") from None
+        raise ValueError(f"is no JSON: {error}") from None
     if not isinstance(raw, dict):
-        raise ValueError(f"{path.name}: must hold one JSON object; got {type(raw).__name__}")
+        raise ValueError(f"must hold one JSON object; got {type(raw).__name__}")
     return raw

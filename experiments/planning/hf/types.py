@@ -7,10 +7,10 @@ it does not have (``REMOTE``) the code that comes with the model.
 from collections.abc import Callable
 
 from experiments.planning.hf.fields import Fields
-from experiments.planning.hf.kinds import compressed, grouped, latent, mamba, recurrent, uneven, windows
+from experiments.planning.hf.kinds import compressed, grouped, indexed, latent, mamba, patterns, recurrent, uneven
 from experiments.planning.hf.kinds.grouped import Grouped
 from experiments.planning.hf.kinds.latent import Latent
-from experiments.planning.hf.kinds.windows import Pattern, every
+from experiments.planning.hf.kinds.patterns import Pattern, every
 from experiments.planning.hf.own import asks, words
 from experiments.planning.model_cache import LayerCache
 
@@ -26,10 +26,10 @@ exaone flex_olmo gemma glm glm4 glm4_moe glm4v_text glm4v_moe_text glm_image_tex
 gpt_neox gpt_neox_japanese gptj granite granitemoe granitemoeshared granite_docling_text helium hunyuan_v1_dense
 hunyuan_vl_text hy_v3 hyperclovax internlm3 iquestcoder jais2 llama mellum minimax_m2 molmo2_text nanochat
 nemotron olmo olmo2 olmoe opt paddleocr_vl_text persimmon phi qwen3_vl_text qwen3_vl_moe_text
-sarvam_moe seed_oss solar_open stablelm step3p5 xglm
+sarvam_moe seed_oss solar_open stablelm xglm
 """)
 _PLAIN_REMOTE = words("""
-baichuan qwen internlm internlm2 xverse aquila Yi orion minicpm phi-msft mixformer-sequential stablelm_epoch
+baichuan btlm qwen internlm internlm2 xverse aquila Yi orion minicpm phi-msft mixformer-sequential stablelm_epoch
 skywork telechat deepseek phi3small minicpmv minicpmo molmo aria_moe_lm internlmxcomposer2
 bailing_moe bailing_moe_v2 grok-1 arctic step3_text jais mimo_audio hf_olmo
 """)
@@ -39,35 +39,35 @@ _WINDOWED: dict[str, Pattern] = {
 doge ministral ministral3 mistral mixtral moshi phi3 phi3_v phi4_multimodal phi4mm phimoe qwen3_moe
 qwen3_omni_moe_text starcoder2 voxtral_realtime_text
 """),
-        windows.always,
+        patterns.always,
     ),
     **dict.fromkeys(
         words("""
 dots1 mimo qwen2 qwen2_5_omni_text qwen2_5_vl_text qwen2_vl_text qwen3
 """),
-        windows.above,
+        patterns.above,
     ),
-    "qwen2_moe": windows.alternate_below,
+    "qwen2_moe": patterns.alternate_below,
     "afmoe": every(4, "global_attn_every_n_layers"),
     "beam": every(6, last_full=True),
     "cohere2": every(4),
-    "cohere2_moe": windows.after_prefix,
+    "cohere2_moe": patterns.after_prefix,
     "cwm": every(4, offset=0),
     "exaone4": every(4),
     "exaone_moe": every(4),
-    "flint": windows.flint,
+    "flint": patterns.flint,
     "gemma2": every(2),
     "gemma3_text": every(6),
-    "gpt_neo": windows.neo,
+    "gpt_neo": patterns.neo,
     "gpt_oss": every(2),
     "granite_swa": every(4, offset=0),
     "granitemoe_swa": every(4, offset=0),
     "kolibri1": every(5),
-    "llama4_text": windows.chunked,
-    "muse_glimmer_text": windows.from_the_end,
-    "muse_spark_text": windows.from_the_end,
+    "llama4_text": patterns.chunked,
+    "muse_glimmer_text": patterns.from_the_end,
+    "muse_spark_text": patterns.from_the_end,
     "olmo3": every(4),
-    "smollm3": windows.without_rope,
+    "smollm3": patterns.without_rope,
     "vaultgemma": every(2),
 }
 # Windows are off unless use_sliding_window says true.
@@ -76,7 +76,7 @@ mimo qwen2 qwen2_moe qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text qwen3 qwen3
 """)
 
 _GROUPED: dict[str, Reader] = {
-    name: Grouped(_WINDOWED.get(name, windows.never), asks(name), on=name not in _OFF).layers
+    name: Grouped(_WINDOWED.get(name, patterns.never), asks(name), on=name not in _OFF).layers
     for name in (*_PLAIN, *_PLAIN_REMOTE, *_WINDOWED)
 }
 _OTHERS: dict[str, Reader] = {
@@ -86,6 +86,7 @@ _OTHERS: dict[str, Reader] = {
     "dbrx": grouped.with_attn_config,
     "deci": uneven.decilm,
     "decilm": uneven.decilm,
+    "deepseek_ref": compressed.layers,
     "deepseek_v4": compressed.layers,
     "falcon": grouped.flagged,
     "falcon_h1": mamba.falcon,
@@ -113,6 +114,8 @@ _OTHERS: dict[str, Reader] = {
     "MiniMaxText01": recurrent.minimax,
     "MiniMaxM1": recurrent.minimax,
     "minimax_m1": recurrent.minimax,
+    "minimax_m3": indexed.layers,
+    "minimax_m3_vl_text": indexed.layers,
     "mllama_text_model": uneven.crossing,
     "mpt": grouped.with_attn_config,
     "nemotron-nas": uneven.decilm,
@@ -126,6 +129,7 @@ _OTHERS: dict[str, Reader] = {
     "RefinedWeb": grouped.refined_web,
     "RefinedWebModel": grouped.flagged,
     "rwkv": recurrent.rwkv,
+    "step3p5": uneven.step,
     "zamba": mamba.zamba,
     "zamba2": mamba.zamba2,
 }
@@ -153,9 +157,10 @@ REMOTE = frozenset(
     (
         *_PLAIN_REMOTE,
         *words("""
-RefinedWeb RefinedWebModel chatglm deci decilm hunyuan mimo mimo_v2 nemotron-nas openelm phi3_v phi4mm
+RefinedWeb RefinedWebModel chatglm deci decilm deepseek_ref hunyuan mimo mimo_v2 nemotron-nas openelm phi3_v phi4mm
 bailing_moe_linear minimax_text_01 MiniMaxText01 MiniMaxM1 minimax_m1
 """),
     )
 )
-CLASS_OF = {"kimi_k2": "deepseek_v3", "mimo_v2": "mimo_v2_flash"}  # the class whose defaults a type has, if not its own
+# The class whose defaults a type has, if not its own
+CLASS_OF = {"kimi_k2": "deepseek_v3", "mimo_v2": "mimo_v2_flash", "minimax_m3": "minimax_m3_vl_text"}

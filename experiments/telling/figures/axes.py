@@ -11,6 +11,7 @@ from experiments.telling.words import binary_size, number, plain_number
 from variants.contract.tokens import format_tokens
 
 MOST_TICKS = 9
+ROOM = 1.3  # names of ticks stand clear of each other where their values are this factor apart
 LEAST_SPAN = 2.0  # an axis of values reaches over at least this factor
 DECADES, FEW, MANY = (1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)  # ticks within a decade, by the span
 
@@ -22,8 +23,13 @@ def context_axis(ax: Axes, contexts: Sequence[int]) -> None:
 
 
 def device_axis(ax: Axes, tps: Sequence[int]) -> None:
-    """Log2 axis of devices that share the heads."""
+    """Log2 axis of devices that share the heads; a count between two powers is named where there is room for it."""
     _powers_of_two(ax, tps, plain_number)
+    named = [float(tick) for tick in ax.get_xticks()]
+    for tp in tps:
+        if tp > 0 and len(named) < MOST_TICKS and all(max(tp, other) >= ROOM * min(tp, other) for other in named):
+            named.append(tp)
+    _ticks(ax.xaxis, sorted(named), plain_number)
     ax.set_xlabel("tp (devices that share the heads)")
 
 

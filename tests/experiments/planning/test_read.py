@@ -16,6 +16,13 @@ BF16 = parse_format("bf16")
 SIZES = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2}
 LLAMA = {"model_type": "llama", **SIZES}
 WINDOWED = {**SIZES, "head_dim": 8, "sliding_window": 16}
+FREQUENCY = {"sparse_attention_freq": [0, 1, 1, 1], "sparse_index_dim": 4}
+M3 = {
+    "model_type": "minimax_m3",
+    **SIZES,
+    "head_dim": 8,
+    "sparse_attention_config": {**FREQUENCY, "sparse_disable_index_value": [0, 1, 0, 1]},
+}
 LATENT = {"kv_lora_rank": 32, "qk_rope_head_dim": 8}
 
 
@@ -58,12 +65,20 @@ def test_architectures_tell_the_type_where_model_type_is_missing():
     [
         (SIZES, "^model_type is missing"),
         ({"model_type": "from_next_year", **SIZES}, "^model_type 'from_next_year' is not known"),
+        (
+            {"model_type": "t5", **SIZES, "is_encoder_decoder": True},
+            "^model_type 't5' is not known: is_encoder_decoder is",
+        ),
         ({"model_type": 7, **SIZES}, "^model_type must be a string; got int"),
         ({"model_type": "llama", "architectures": ["X"]}, "^num_hidden_layers is missing: the file says nothing but"),
         ({"model_type": "gemma3", "vision_config": {}}, "^text_config is missing"),
         ({"model_type": "gemma3", "text_config": "x"}, "^text_config must be an object; got str"),
         ({"model_type": "vl", "text_config": SIZES}, r"^text_config\.model_type is missing"),
         ({**LLAMA, "num_key_value_heads": 3}, "^num_key_value_heads must divide num_attention_heads; got .*=8, .*=3$"),
+        (
+            {"model_type": "mimo_v2", **SIZES, "head_dim": 8, "v_head_dim": 8, "swa_num_attention_heads": 7},
+            "^swa_num_key_value_heads must divide swa_num_attention_heads; got swa_num_attention_heads=7, .*=4$",
+        ),
         ({**LLAMA, "num_hidden_layers": 5000}, "^num_hidden_layers must be a whole number from 1 to 4096; got 5000"),
         ({**LLAMA, "num_hidden_layers": None}, "^num_hidden_layers is null"),
         ({**LLAMA, "hidden_size": 65}, "num_attention_heads must divide hidden_size; got hidden_size=65"),
@@ -72,11 +87,38 @@ def test_architectures_tell_the_type_where_model_type_is_missing():
             "^num_hidden_layers is missing .*, and model_type .baichuan. needs it",
         ),
         ({**LLAMA, **LATENT}, "^kv_lora_rank is set, but model_type 'llama' keeps plain keys and values"),
+        (
+            {"model_type": "deepseek_v3", **SIZES, **LATENT, "compress_ratios": [4] * 4},
+            "^compress_ratios is set, but model_type 'deepseek_v3' keeps a latent of every token",
+        ),
+        (
+            {"model_type": "olmo_hybrid", **SIZES, "layer_types": ["sliding_attention"] * 4},
+            "^layer_types must hold att",
+        ),
         ({**LLAMA, "layer_types": ["full_attention"]}, "^layer_types must have one entry per layer; got 1 entries"),
+        (
+            {**LLAMA, "layer_types": ["full_attention"] * 6, "num_nextn_predict_layers": 1},
+            "^layer_types must have one entry per layer; got 6 entries, .*=4, num_nextn_predict_layers=1$",
+        ),
         ({**LLAMA, "layer_types": ["magic"] * 4}, "^layer_types must hold .*; got 'magic'"),
         ({**LLAMA, "layer_types": ["sliding_attention"] * 4}, "^sliding_window is missing, and layer_types"),
         ({"model_type": "openelm", "num_transformer_layers": 1, "head_dim": 8}, "^num_query_heads is missing"),
         ({"model_type": "falcon", **SIZES, "multi_query": "yes"}, "^multi_query must be true or false; got 'yes'"),
+        (
+            {"model_type": "gpt2", "n_layer": 1, "n_head": 2, "attention_head_type": "x"},
+            "^attention_head_type must be multihead or multiq",
+        ),
+        (
+            {"model_type": "minimax_m2", **SIZES, "attn_type_list": [1, 0, 1, 1]},
+            "^attn_type_list is set, but model_type",
+        ),
+        (
+            {**M3, "layer_types": ["sparse"] * 4},
+            "^layer_types must hold full_attention and",
+        ),
+        (M3, r"^sparse_attention_config\.sparse_disable_index_value must be 1 where a layer is sparse"),
+        ({"model_type": "deepseek_ref", **WINDOWED, "index_head_dim": 8}, "^compress_ratios is missing"),
+        ({"model_type": "zamba2", **SIZES, "hybrid_layer_ids": [4]}, "^hybrid_layer_ids must hold layer numbers below"),
         ({"model_type": "nemotron_h", **SIZES}, "^hybrid_override_pattern is missing"),
         ({"model_type": "nemotron_h", **SIZES, "hybrid_override_pattern": "M*"}, "got 2 letters, num_hidden_layers=4$"),
         (
@@ -108,6 +150,38 @@ def test_a_class_without_the_field_leaves_it_missing():
         read(config, defaults={"mistral": {}})
 
 
+def test_falcons_flag_means_nothing_in_its_new_architecture():
+    sizes = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 8, "multi_query": True}
+    assert read({"model_type": "falcon", **sizes}).kind == "MQA"
+    assert read({"model_type": "falcon", **sizes, "new_decoder_architecture": True}).kind == "MHA"
+
+
+@pytest.mark.parametrize("flag", [{"multi_query": True}, {"attention_head_type": "multiquery"}])
+def test_a_flag_for_one_head_counts_unless_heads_are_stated(flag):
+    bare = {name: value for name, value in SIZES.items() if name != "num_key_value_heads"}
+    assert read({"model_type": "gpt2", **bare, **flag}).kind == "MQA"
+    assert read({"model_type": "gpt2", **bare}).kind == "MHA"
+    assert read({"model_type": "gpt2", **SIZES, **flag}).layers[0].streams[0].heads == 2
+
+
+def test_entries_of_layers_that_predict_ahead_are_left_out():
+    kinds = ["full_attention", "sliding_attention"] * 3
+    assert windows({**LLAMA, "sliding_window": 16, "layer_types": kinds, "num_nextn_predict_layers": 2}) == [
+        *(None, 16),
+        *(None, 16),
+    ]
+
+
+def test_sparse_layers_of_minimax_m3_keep_an_indexers_key_unless_that_is_off():
+    sparse = {**FREQUENCY, "sparse_disable_index_value": [0, 1, 1, 1]}
+    assert four.parts(read({**M3, "sparse_attention_config": sparse}), BF16)["index"] == 3 * 4 * 2
+    off = {**sparse, "use_sparse_attention": False}
+    assert "index" not in four.parts(read({**M3, "sparse_attention_config": off}), BF16)
+    kinds = ["full_attention", "minimax_m3_sparse"] * 2
+    listed = {"model_type": "minimax_m3_vl_text", **SIZES, "head_dim": 8, "index_head_dim": 4, "layer_types": kinds}
+    assert four.parts(read(listed), BF16)["index"] == 2 * 4 * 2
+
+
 EVERY_SECOND = [16, None, 16, None]
 PATTERNS = {
     "gemma2": ({}, EVERY_SECOND),
@@ -136,6 +210,26 @@ def test_llama4_attends_in_chunks_where_it_rotates():
     assert windows(config) == [32, 32, 32, None]
     assert windows({**config, "no_rope_layers": [1, 0, 1, 0]}) == [32, None, 32, None]
     assert read(config).kind == "GQA+chunked"
+
+
+def test_a_layer_that_slides_has_its_own_sizes_even_where_its_window_never_binds():
+    wide = {**WINDOWED, "head_dim": 8, "global_head_dim": 32, "num_hidden_layers": 6, "max_position_embeddings": 16}
+    model = read({"model_type": "gemma4_text", **wide})
+    assert [(layer.role, layer.streams[0].width) for layer in model.layers] == [("full", 8)] * 5 + [("full", 32)]
+
+
+def test_a_layer_marked_as_sliding_needs_a_window():
+    config = {
+        "model_type": "mimo_v2_flash",
+        **SIZES,
+        "head_dim": 8,
+        "v_head_dim": 8,
+        "hybrid_layer_pattern": [0, 1, 1, 1],
+    }
+    with pytest.raises(
+        Unreadable, match="^sliding_window is missing, and hybrid_layer_pattern has layers that need it"
+    ):
+        read({**config, "sliding_window": None})
 
 
 def test_layers_of_a_resaved_file_may_override_sizes():
@@ -203,7 +297,7 @@ def test_plain_weights_are_the_four_projections():
 def test_files_that_are_no_config(content, why, tmp_path):
     file = tmp_path / "config.json"
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=f"^config.json: {why}") as refused:
+    with pytest.raises(ValueError, match=f"^{why}") as refused:
         load(file)
     assert "\n" not in str(refused.value)
 

@@ -120,6 +120,7 @@ OWN: dict[str, dict[str, Any]] = {
         "kv_source_layers": [0, 0, 2, 2, 4, 4],
         "index_topk_pattern": "FFFSFS",
     },
+    "minimax_m3_vl_text": {"layer_types": ["full_attention", "minimax_m3_sparse"] * 3, "index_n_heads": 3},
     "mllama_text_model": {"cross_attention_layers": [2, 4]},
     "nemotron_h": {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"] * 2},
     "zamba": {"layers_block_type": _MIXED},
@@ -178,7 +179,7 @@ def _layer(layer: Any) -> tuple[int, int]:
         size = _numel(value)
         if "conv" in name or "recurrent" in name:
             state += size
-        elif name in ("keys", "values") or any(part in name for part in ("index", "compress", "entr")):
+        elif name in ("keys", "values") or any(part in name for part in ("index", "idx", "compress", "entr")):
             kept += size
     return kept, state
 

@@ -33,6 +33,8 @@ def _kinds(f: Fields, layers: int) -> list[str]:
     named = f.rows("layer_types", None)
     if named is None:
         ratios = f.rows("compress_ratios", None)
+        if ratios is None and f.class_name is None:
+            raise f.missing("compress_ratios")
         if ratios is None:
             f.pattern("compress_ratios", "two layers at 128:1, then 128:1 and 4:1 in turn")
             return [HEAVY if i < 2 or i % 2 == 0 else SPARSE for i in range(layers)]

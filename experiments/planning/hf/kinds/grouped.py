@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from experiments.planning.hf.build import attention
 from experiments.planning.hf.fields import Fields
+from experiments.planning.hf.kinds.patterns import Pattern, never
 from experiments.planning.hf.kinds.sizes import (
     HEADS,
     KV_HEADS,
@@ -12,10 +13,11 @@ from experiments.planning.hf.kinds.sizes import (
     hidden_size,
     kv_heads,
     layer_count,
+    one_head,
     query_heads,
     quotient,
 )
-from experiments.planning.hf.kinds.windows import Pattern, keeps, never
+from experiments.planning.hf.kinds.windows import keeps
 from experiments.planning.model_cache import LayerCache
 from variants.contract.keep import Window
 
@@ -34,10 +36,10 @@ class Grouped:
     def layers(self, f: Fields) -> list[LayerCache]:
         """One entry per layer of the file."""
         count, heads = layer_count(f), query_heads(f)
-        kv = kv_heads(f, heads, "num_key_value_heads" in self.asks)
+        kv = one_head(f) or kv_heads(f, heads, "num_key_value_heads" in self.asks)
         width, hidden = head_dim(f, heads, "head_dim" in self.asks), hidden_size(f)
         found = keeps(f, count, self.pattern, "sliding_window" in self.asks, self.on)
-        own = [attention(heads, kv, width, width, hidden, keep, role) for role, keep in found]
+        own = [attention(heads, kv, width, width, hidden, kept.keep, kept.role) for kept in found]
         return overridden(f, own)
 
 
@@ -48,15 +50,16 @@ def overridden(f: Fields, layers: list[LayerCache]) -> list[LayerCache]:
     if unknown:
         raise f.wrong("per_layer_config", f"must have layer numbers from 0 to {len(layers) - 1}", unknown[0])
     hidden = hidden_size(f)
-    return [_override(inner.nested(str(i)), layer, hidden) if inner.raw else layer for i, layer in enumerate(layers)]
+    return [override(inner.nested(str(i)), layer, hidden) if inner.raw else layer for i, layer in enumerate(layers)]
 
 
-def _override(own: Fields, layer: LayerCache, hidden: int | None) -> LayerCache:
+def override(own: Fields, layer: LayerCache, hidden: int | None) -> LayerCache:
+    """The layer with the sizes that ``own`` states in place of its own; one that keeps nothing stays as it is."""
     if not own.raw or not layer.streams or layer.num_q_heads is None:
         return layer
     key, value = layer.streams
     heads = own.optional_count(HEADS[0]) or layer.num_q_heads
-    kv, width = own.optional_count(KV_HEADS[0]) or key.heads, own.optional_count("head_dim")
+    kv, width = own.optional_count(*KV_HEADS) or key.heads, own.optional_count("head_dim")
     window = own.optional_count("sliding_window") if isinstance(key.keep, Window) else None
     keep = Window(window) if window else key.keep
     sizes = (grouping(own, heads, kv), width or key.width, width or value.width)

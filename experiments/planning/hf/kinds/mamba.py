@@ -71,7 +71,7 @@ def nemotron(f: Fields) -> list[LayerCache]:
     elif pattern is not None:
         kinds = _lettered(f, pattern, count)
     else:
-        raise Unreadable(f"{f.path}hybrid_override_pattern is missing, and model_type {f.model_type!r} needs it")
+        raise f.missing("hybrid_override_pattern")
     heads = query_heads(f)
     kv, hidden = kv_heads(f, heads, asks=True), hidden_size(f)
     width = f.count("head_dim", "attention_head_dim")
@@ -109,7 +109,10 @@ def zamba2(f: Fields) -> list[LayerCache]:
     count = layer_count(f)
     kinds = listed(f, count, "layers_block_type", "layer_types")
     if kinds is None:
-        raise Unreadable(f"{f.path}layers_block_type is missing, and model_type {f.model_type!r} needs it")
+        attending = f.numbered("hybrid_layer_ids", count)
+        if attending is None:
+            raise f.missing("layers_block_type")
+        kinds = [BOTH if i in attending else STATE for i in range(count)]
     return mix(kinds, _double(f, asks=False), states.mamba2(f, ("n_mamba_heads",), (), ("mamba_ngroups",)))
 
 

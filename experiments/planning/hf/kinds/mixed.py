@@ -51,13 +51,17 @@ def _windowed(layer: LayerCache, window: int) -> LayerCache:
     return attention(layer.num_q_heads or 1, key.heads, key.width, value.width, None, Window(window))
 
 
-def listed(f: Fields, layers: int, *names: str) -> list[str] | None:
-    """Kinds of layers from the first list in the file among ``names``; None if there is none."""
+def listed(f: Fields, layers: int, *names: str, slides: bool = False) -> list[str] | None:
+    """Kinds of layers from the first list in the file among ``names``; None if there is none.
+
+    ``slides``: whether the family has layers with a window.
+    """
+    known = [name for name, kind in NAMES.items() if slides or kind != WINDOWED]
     for name in names:
         rows = f.rows(name, layers)
         if rows is not None:
-            if any(not isinstance(row, str) or row not in NAMES for row in rows):
-                raise f.wrong(name, f"must hold {', '.join(NAMES)}", rows)
+            if any(not isinstance(row, str) or row not in known for row in rows):
+                raise f.wrong(name, f"must hold {', '.join(known)}", rows)
             return [NAMES[row] for row in rows]
     return None
 

@@ -46,7 +46,7 @@ def lara(f: Fields) -> list[LayerCache]:
     """Lara-Mini: Gated DeltaNet, windows and full attention in a pattern of five."""
     count = layer_count(f)
     pattern = (STATE, WINDOWED, STATE, ATTENTION, WINDOWED)
-    kinds = listed(f, count, "layer_types")
+    kinds = listed(f, count, "layer_types", slides=True)
     if kinds is None:
         f.pattern("layer_types", "five kinds in turn")
         kinds = [pattern[i % len(pattern)] for i in range(count)]
@@ -57,7 +57,7 @@ def lara(f: Fields) -> list[LayerCache]:
 def lfm2(f: Fields) -> list[LayerCache]:
     """LFM2: short convolutions, attention where layer_types or full_attn_idxs say so."""
     count = layer_count(f)
-    kinds = listed(f, count, "layer_types")
+    kinds = listed(f, count, "layer_types", slides=True)
     if kinds is None:
         attending = f.numbered("full_attn_idxs", count)
         if attending is None:
@@ -85,13 +85,11 @@ def griffin(f: Fields) -> list[LayerCache]:
 def minimax(f: Fields) -> list[LayerCache]:
     """MiniMax-01: lightning attention, and softmax attention where attn_type_list has 1 or layer_types says so."""
     count = layer_count(f)
-    kinds, marks = listed(f, count, "layer_types"), f.rows("attn_type_list", count)
+    kinds, marks = listed(f, count, "layer_types"), f.marks("attn_type_list", count, "0 (linear) and 1 (softmax)")
     if kinds is None and marks is not None:
-        if any(isinstance(mark, bool) or mark not in (0, 1) for mark in marks):
-            raise f.wrong("attn_type_list", "must hold 0 (linear) and 1 (softmax)", marks)
         kinds = [ATTENTION if mark else STATE for mark in marks]
     if kinds is None and f.class_name is None:
-        raise Unreadable(f"{f.path}attn_type_list is missing, and model_type {f.model_type!r} needs it")
+        raise f.missing("attn_type_list")
     if kinds is None:
         f.pattern("layer_types", "every second layer attends")
         kinds = [ATTENTION if i % 2 == 0 else STATE for i in range(count)]

@@ -6,6 +6,7 @@ HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim", "n_embed", "dim_model
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "num_query_heads", "attention_heads")
 KV_HEADS = ("num_key_value_heads", "n_head_kv", "num_kv_heads", "n_kv_heads", "kv_n_heads", "num_attention_groups")
 HEAD_DIM = ("head_dim", "kv_channels", "attention_head_dim", "d_head", "dim_head", "d_kv")
+MULTI_QUERY = ("multi_query", "multi_query_attention")
 LENGTH = (
     "max_position_embeddings",
     "n_positions",
@@ -42,10 +43,19 @@ def kv_heads(f: Fields, heads: int, asks: bool) -> int:
     return grouping(f, heads, value)
 
 
-def grouping(f: Fields, heads: int, kv: int, name: str | None = None) -> int:
+def one_head(f: Fields) -> int | None:
+    """One key/value head for all query heads, where a flag says so and the file states no number of them."""
+    kind = f.word("attention_head_type")
+    if kind not in (None, "multihead", "multiquery"):
+        raise f.wrong("attention_head_type", "must be multihead or multiquery", kind)
+    flagged = kind == "multiquery" or any(f.has(name) and f.flag(name, False) for name in MULTI_QUERY)
+    return f.derived(KV_HEADS[0], 1, "one for all query heads") if flagged and not f.has(*KV_HEADS) else None
+
+
+def grouping(f: Fields, heads: int, kv: int, name: str | None = None, heads_name: str | None = None) -> int:
     """``kv`` if it divides ``heads``; Unreadable naming both fields if not."""
     if heads % kv:
-        ours, theirs = name or f.called(*KV_HEADS), f.called(*HEADS)
+        ours, theirs = name or f.called(*KV_HEADS), heads_name or f.called(*HEADS)
         raise Unreadable(f"{f.path}{ours} must divide {theirs}; got {theirs}={heads}, {ours}={kv}")
     return kv
 

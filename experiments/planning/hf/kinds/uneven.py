@@ -6,9 +6,11 @@ from typing import Any
 
 from experiments.planning.hf.build import NOTHING, SHARED, attention
 from experiments.planning.hf.fields import Fields, Unreadable
-from experiments.planning.hf.kinds.grouped import Grouped, overridden
+from experiments.planning.hf.kinds.grouped import Grouped, overridden, override
+from experiments.planning.hf.kinds.patterns import FULL, SLIDING, Pattern, every, marked, never
 from experiments.planning.hf.kinds.sizes import HEAD_DIM, grouping, head_dim, hidden_size, layer_count, query_heads
-from experiments.planning.hf.kinds.windows import Pattern, every, keeps, marked, never
+from experiments.planning.hf.kinds.windows import Kept, keeps
+from experiments.planning.hf.own import asks
 from experiments.planning.model_cache import LayerCache
 from variants.contract.keep import All, Fixed, Keep, Window
 from variants.contract.layout import Source
@@ -26,7 +28,7 @@ def openelm(f: Fields) -> list[LayerCache]:
 def _counts(f: Fields, name: str, layers: int) -> list[int]:
     rows = f.rows(name, layers)
     if rows is None:
-        raise Unreadable(f"{f.path}{name} is missing, and model_type {f.model_type!r} needs it")
+        raise f.missing(name)
     return [f.checked(name, value) for value in rows]
 
 
@@ -40,7 +42,7 @@ def decilm(f: Fields) -> list[LayerCache]:
         return [attention(heads, grouping(f, heads, g, name), width, width, hidden) for g in kv]
     blocks = f.rows("block_configs", count)
     if blocks is None:
-        raise Unreadable(f"{f.path}block_configs is missing, and model_type {f.model_type!r} needs it")
+        raise f.missing("block_configs")
     return [_block(f, i, block, heads, width, hidden) for i, block in enumerate(blocks)]
 
 
@@ -69,9 +71,9 @@ def mimo(f: Fields) -> list[LayerCache]:
     full = _sizes(f, "", None)
     heads, kv, d_qk, d_v = full
     sliding = _sizes(f, "swa_", (heads, 2 * kv, d_qk, d_v))
-    found = keeps(f, count, marked("hybrid_layer_pattern"), asks=True)
-    parts = ((sliding if role == "window" else full, role, keep) for role, keep in found)
-    return [attention(h, g, d_qk, d_v, hidden, keep, role) for (h, g, d_qk, d_v), role, keep in parts]
+    found = keeps(f, count, marked("hybrid_layer_pattern"), asks=True, marks="hybrid_layer_pattern")
+    parts = ((sliding if kept.kind == SLIDING else full, kept) for kept in found)
+    return [attention(h, g, d_qk, d_v, hidden, kept.keep, kept.role) for (h, g, d_qk, d_v), kept in parts]
 
 
 CROSSED = (3, 8, 13, 18, 23, 28, 33, 38)  # Llama 3.2 Vision's, where a file names none
@@ -85,7 +87,8 @@ def _sizes(f: Fields, prefix: str, otherwise: tuple[int, ...] | None) -> tuple[i
         given = f.optional_count(prefix + name)
         values.append(given if given is not None else otherwise[i] if otherwise else f.count(name))
     heads, kv, d_qk, d_v = values
-    return heads, grouping(f, heads, kv, prefix + "num_key_value_heads"), d_qk, d_v
+    names = prefix + "num_key_value_heads", prefix + "num_attention_heads"
+    return heads, grouping(f, heads, kv, *names), d_qk, d_v
 
 
 def _gemma(pattern: Pattern, asks_sharing: bool) -> Callable[[Fields], list[LayerCache]]:
@@ -97,11 +100,11 @@ def _gemma(pattern: Pattern, asks_sharing: bool) -> Callable[[Fields], list[Laye
         wide = _global(f, kv, width)
         found = keeps(f, count, pattern, asks=True)
         if not asks_sharing:
-            found[-1] = ("full", All())  # whatever a file says, the last layer of Gemma 4 is full
+            found[-1] = Kept(FULL, All())  # whatever a file says, the last layer of Gemma 4 is full
         own = [
-            attention(heads, grouping(f, heads, g), d, d, hidden, keep, role)
-            for role, keep in found
-            for g, d in [wide if role == "full" else (kv, width)]
+            attention(heads, grouping(f, heads, g), d, d, hidden, kept.keep, kept.role)
+            for kept in found
+            for g, d in [wide if kept.kind == FULL else (kv, width)]
         ]
         shared = _shared(f, count, asks_sharing)
         return overridden(f, own)[: count - shared] + [SHARED] * shared
@@ -162,3 +165,14 @@ def laguna(f: Fields) -> list[LayerCache]:
         return own
     heads = [f.checked("num_attention_heads_per_layer", h) for h in rows]
     return [replace(layer, num_q_heads=h, weights=None) for layer, h in zip(own, heads, strict=True)]
+
+
+def step(f: Fields) -> list[LayerCache]:
+    """Step-3.5: attention_other_setting holds the sizes of sliding layers where they differ."""
+    own = Grouped(never, asks("step3p5")).layers(f)
+    other, hidden = f.nested("attention_other_setting"), hidden_size(f)
+    found = keeps(f, len(own), never, asks=True)
+    return [
+        override(other, layer, hidden) if kept.kind == SLIDING else layer
+        for layer, kept in zip(own, found, strict=True)
+    ]
