@@ -35,7 +35,7 @@ def measure_point(entrants: Sequence[Entrant], timer: TimerChoice, benches: Benc
         lane.failed = obstacle(lane.where, kept)
         lane.blocked = {} if lane.failed else blocked_scopes(lane.where)
         if not lane.idle:
-            lane.failed = _roofless(lane.where, benches)
+            lane.failed = _roofless(lane.where, benches) or obstacle(lane.where, kept)  # the sweep takes memory too
         if lane.failed and lane.hand.kept_bytes:
             lane.release(keeping=False)  # others need the room
     race = _race([lane for lane in lanes if not lane.idle], timer, benches)

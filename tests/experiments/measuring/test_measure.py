@@ -12,9 +12,11 @@ from experiments.measuring import audit
 from experiments.measuring import worker as working
 from experiments.measuring.bench import Benches
 from experiments.measuring.ceilings import Ceilings
+from experiments.measuring.device import Device
 from experiments.measuring.measure import interrupted
 from experiments.measuring.point import places, points
 from experiments.measuring.series import Series
+from experiments.measuring.sweep import Sweep
 from experiments.record import Measurement
 from tests.experiments.builders import (
     SMALL_CACHE,
@@ -29,6 +31,7 @@ from tests.experiments.builders import (
     pretend,
     rows_of,
     series,
+    sweep_of,
 )
 from variants.storage.contiguous import Contiguous
 
@@ -500,6 +503,22 @@ def test_mha_at_batch_32_and_32k_is_64_gib_a_layer(monkeypatch: pytest.MonkeyPat
     assert row.cache_bytes == row.allocated_bytes == 64 * 2**30
     assert "cache 64.00 GiB (68719476736 B)" in str(row.reason)
     assert "the cache is 32 x 32768 tokens x 65536 B; free: 36.00 GiB (38654705664 B)" in str(row.reason)
+
+
+def test_what_does_not_fit_beside_the_sweep_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    on = device()
+
+    def swept(of: Device) -> Sweep:
+        made = sweep_of(2**20)
+        object.__setattr__(on, "free", 60_000)
+        return made
+
+    monkeypatch.setattr("experiments.measuring.bench.Sweep", swept)
+    monkeypatch.setattr("experiments.measuring.bench.measure_ceilings", lambda sweep, timer: ceilings())
+    monkeypatch.setattr("experiments.measuring.bench.measure_matmul", lambda *of: 100.0)
+    monkeypatch.setattr(Contiguous, "allocate", None)
+    (row,) = rows_of(series(context=16, scopes=["attend"]), monkeypatch, on=on, benches=Benches())
+    assert row.status == "too_large"
 
 
 @pytest.mark.parametrize(("free", "status"), [(63_716, "ok"), (63_715, "too_large")])
