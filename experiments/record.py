@@ -1,13 +1,11 @@
-"""One flat, typed row per measurement, and the folder rows live in. The wings touch only here."""
+"""One flat, typed row per measurement. The wings touch only here and where rows are kept (``records``)."""
 
 import hashlib
 import json
 import math
-import os
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self, get_args, get_type_hints
 
 SCHEMA = 1
@@ -26,7 +24,6 @@ STATUSES = (
 CLEAN = ("ok", "refused", "too_large")  # a run with only these exits 0
 TIMED = ("ok", "quarantined")  # only these carry what a clock gave
 SCOPES = ("attend", "step", "prefill", "recompute", "project", "absorb", "append", "output")
-RECORDS = "records.jsonl"
 ALSO = "; also "  # between the reasons of one refusal, each of which may hold a "; " of its own
 _SAMPLED = ("latency_us_p10", "latency_us_p90", "latency_us_ci_low", "latency_us_ci_high", "samples", "rounds")
 _CLOCKED = (
@@ -195,74 +192,6 @@ def together(reasons: Sequence[str]) -> str:
 def apart(reason: str) -> list[str]:
     """The reasons in a row's ``reason``."""
     return reason.split(ALSO)
-
-
-class SeriesLog:
-    """The append-only file of one series; every append is flushed and synced before it returns."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.path = folder / RECORDS
-
-    def append(self, *rows: Measurement) -> None:
-        """Add rows; a torn last line left by a killed run is closed first so that it spoils nothing else."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab+") as file:
-            if file.tell() and not _ends_with_newline(file):
-                file.write(b"\n")
-            file.write("".join(row.to_json() + "\n" for row in rows).encode())
-            file.flush()
-            os.fsync(file.fileno())
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """Rows read from a run folder, and one line for each thing that could not be read."""
-
-    rows: tuple[Measurement, ...]
-    warnings: tuple[str, ...]
-
-
-def load(folder: Path) -> Loaded:
-    """Read every ``records.jsonl`` below ``folder``, in file order; unreadable lines are skipped with a warning.
-
-    Raises FileNotFoundError if the folder holds no records at all.
-    """
-    paths = sorted(folder.rglob(RECORDS))
-    if not paths:
-        raise FileNotFoundError(f"no {RECORDS} below {folder}")
-    parts = [read(path) for path in paths]
-    return Loaded(tuple(row for part in parts for row in part.rows), tuple(w for part in parts for w in part.warnings))
-
-
-def read(path: Path) -> Loaded:
-    """Read one file of records, in file order; unreadable lines are skipped with a warning."""
-    rows: list[Measurement] = []
-    warnings: list[str] = []
-    for found in stream(path):
-        if isinstance(found, Measurement):
-            rows.append(found)
-        else:
-            warnings.append(found)
-    return Loaded(tuple(rows), tuple(warnings))
-
-
-def stream(path: Path) -> Iterator[Measurement | str]:
-    """The rows of one file, one after the other; a warning in the place of each line that is none."""
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
-            if not raw.strip():
-                continue
-            try:
-                yield Measurement.from_json(raw.decode())
-            except ValueError as error:
-                torn = " (torn last line of an interrupted run)" if not raw.endswith(b"\n") else ""
-                yield f"{path}:{number}: skipped a line: {error}{torn}"
-
-
-def _ends_with_newline(file: Any) -> bool:
-    file.seek(-1, os.SEEK_END)
-    return bool(file.read(1) == b"\n")
 
 
 def _no_constant(text: str) -> float:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.record import Measurement, SeriesLog
+from experiments.record import Measurement
+from experiments.records import SeriesLog
 
 CHECKS = "checks.jsonl"
 

@@ -16,7 +16,7 @@ from experiments.measuring import audit
 from experiments.measuring.device import Device
 from experiments.measuring.laps import ClockedRanks
 from experiments.measuring.prepare import HEADROOM, error_budget, fill_weights, replica_bytes
-from experiments.measuring.row import Where, gib, known, work_of
+from experiments.measuring.row import Where, gib, known, timed_columns, work_of
 from experiments.measuring.series import Series
 from experiments.measuring.statistics import summarise
 from experiments.measuring.timing import make_timer, timer_reasons
@@ -194,17 +194,9 @@ def _clocked(shared: Shared, us: Tensor, step: ContextStep, first: float) -> dic
     work, summary = work_of(shared.where, STEP.scope), summarise(us[0].numpy()[:, None])
     return {
         "status": "ok",
-        "latency_us_p10": summary.p10,
-        "latency_us_p50": summary.p50,
-        "latency_us_p90": summary.p90,
-        "latency_us_ci_low": summary.ci_low,
-        "latency_us_ci_high": summary.ci_high,
-        "samples": summary.samples,
-        "rounds": summary.rounds,
+        **timed_columns(summary, work),
         "first_call_us": first,
         "collective_us": float(us[1].median()),
         "reuse_bytes": work.io_bytes,
-        "bandwidth_gbps": work.io_bytes / summary.p50 / 1e3,
-        "tflops": work.flops / summary.p50 / 1e6,
         "kernel": f"{step.local.plan.kernel} + {LIBRARIES[shared.device.kind]}",
     }

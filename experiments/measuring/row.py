@@ -99,8 +99,8 @@ def gib(size: int) -> str:
     return f"{size / 2**30:.2f} GiB ({size} B)" if size >= 2**20 else f"{size} B"
 
 
-def timed_columns(summary: Summary, work: Work, floor: Floor) -> dict[str, Any]:
-    """Columns that follow from latencies: quantiles, achieved rates, share of the roofline."""
+def timed_columns(summary: Summary, work: Work) -> dict[str, Any]:
+    """Columns that follow from latencies: quantiles and achieved rates."""
     return {
         "latency_us_p10": summary.p10,
         "latency_us_p50": summary.p50,
@@ -111,10 +111,12 @@ def timed_columns(summary: Summary, work: Work, floor: Floor) -> dict[str, Any]:
         "rounds": summary.rounds,
         "bandwidth_gbps": work.io_bytes / summary.p50 / 1e3,
         "tflops": work.flops / summary.p50 / 1e6,
-        "floor_us": floor.us,
-        "bound": floor.bound,
-        "roofline_fraction": floor.us / summary.p50,
     }
+
+
+def roofline_columns(summary: Summary, floor: Floor) -> dict[str, Any]:
+    """How long it must take at least, why, and how near the median is."""
+    return {"floor_us": floor.us, "bound": floor.bound, "roofline_fraction": floor.us / summary.p50}
 
 
 def one_line(text: str, limit: int = 2000) -> str:

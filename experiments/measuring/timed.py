@@ -11,7 +11,7 @@ from experiments.measuring.bench import Bench, Benches
 from experiments.measuring.cold import is_cold
 from experiments.measuring.messages import Ready, Scoped
 from experiments.measuring.rounds import Lane
-from experiments.measuring.row import Where, failed_row, failed_rows, known, timed_columns, work_of
+from experiments.measuring.row import Where, failed_row, failed_rows, known, roofline_columns, timed_columns, work_of
 from experiments.measuring.statistics import Summary, summarise
 from experiments.measuring.sweep import EVICTING
 from experiments.measuring.workload import Cell
@@ -77,7 +77,8 @@ def _timed_row(lane: Lane, cell: Cell, ready: Ready, scoped: Scoped, race: Race,
     matmul = bench.matmul_tflops(where.point.dtype)
     columns = {
         **known(where, cell.scope, temperature),
-        **timed_columns(summary, work, roofline(work, ceiling, matmul)),
+        **timed_columns(summary, work),
+        **roofline_columns(summary, roofline(work, ceiling, matmul)),
         "first_call_us": scoped.first_call_us,
         "warmup_us": scoped.warmup_us + lane.touched_us[cell],
         "kv_error": ready.kv_error,

@@ -13,7 +13,8 @@ from typing import Any, get_args, get_type_hints
 
 import pandas as pd
 
-from experiments.record import TIMED, Loaded, Measurement
+from experiments.record import TIMED, Measurement
+from experiments.records import Loaded
 from experiments.telling.newest import IDENTITY, seconds
 
 SETTING = (

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.record import Loaded, load
+from experiments.records import Loaded, load
 from experiments.telling.decision import decide_all
 from experiments.telling.folder import FIGURES, PAGE, report_folder
 from experiments.telling.frame import tidy

@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.collect import main
-from experiments.record import SeriesLog
+from experiments.records import SeriesLog
 from tests.blocking import not_installed
 from tests.experiments.builders import Street, shell
 from tests.experiments.telling.rows import failed, row

@@ -20,7 +20,8 @@ from experiments.measuring.messages import Taken
 from experiments.measuring.series import Series
 from experiments.measuring.timed import Measured
 from experiments.measuring.workload import Cell
-from experiments.record import STATUSES, load
+from experiments.record import STATUSES
+from experiments.records import load
 from experiments.runfolder import CHECKS, locked
 from tests.experiments.builders import (
     TINY,

@@ -12,7 +12,7 @@ from experiments.measuring.device import Device
 from experiments.measuring.laps import ClockedRanks
 from experiments.measuring.ranks import Shared
 from experiments.parallel import main
-from experiments.record import load
+from experiments.records import load
 from tests.builders import ROOT
 from tests.experiments.builders import Street, series
 from tests.experiments.measuring.test_series import key

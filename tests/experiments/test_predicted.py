@@ -13,7 +13,8 @@ from experiments.launcher import launch
 from experiments.measuring import device as devices
 from experiments.measuring.device import Device, find_device
 from experiments.predicted import BACKEND
-from experiments.record import Measurement, load
+from experiments.record import Measurement
+from experiments.records import load
 from tests.builders import config
 from tests.experiments.builders import composed, device
 from tests.experiments.planning.profiles import shipped

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.record import RECORDS, SCHEMA, SCOPES, STATUSES, TIMED, Measurement, SeriesLog, load, point_key
+from experiments.record import SCHEMA, SCOPES, STATUSES, TIMED, Measurement, point_key
+from experiments.records import RECORDS, SeriesLog, load
 
 IDENTITY: dict[str, Any] = {
     "key": "00ff",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiments.door import Composed
-from experiments.record import RECORDS
+from experiments.records import RECORDS
 from experiments.report import report
 from tests.blocking import not_installed
 from tests.experiments.telling.rows import failed, row, rule, write

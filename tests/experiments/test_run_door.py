@@ -14,7 +14,8 @@ import pytest
 
 from experiments import launcher
 from experiments.door import Composed
-from experiments.record import Measurement, apart, load
+from experiments.record import Measurement, apart
+from experiments.records import load
 from experiments.run import main
 from tests.builders import ROOT, config
 from tests.experiments.builders import Answer, OneBench, Street, device, pretend, shell

@@ -13,7 +13,8 @@ import pytest
 
 from experiments.measuring.row import unbuildable_row
 from experiments.measuring.series import parse_labels
-from experiments.record import Measurement, load
+from experiments.record import Measurement
+from experiments.records import load
 from experiments.runfolder import locked, run_folder, store
 from tests.builders import ROOT
 from tests.experiments.builders import array, composed

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from experiments import launcher, report
-from experiments.record import Measurement, load
+from experiments.record import Measurement
+from experiments.records import load
 from experiments.run import main
 from tests.experiments.builders import OneBench, Street, device, pretend
 

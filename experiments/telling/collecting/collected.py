@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from experiments.record import RECORDS, Measurement, stream
+from experiments.record import Measurement
+from experiments.records import RECORDS, stream
 from experiments.telling.collecting.table import write_kept, write_rows
 from experiments.telling.newest import Newest
 

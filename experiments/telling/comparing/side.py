@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.record import RECORDS, Loaded, Measurement, read
+from experiments.record import Measurement
+from experiments.records import RECORDS, Loaded, read
 from experiments.telling.newest import seconds
 
 AGREES = 1e-3  # relative: a row's median against that of the samples beside it

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from experiments.measuring.point import points
-from experiments.measuring.row import Where, known, timed_columns, work_of
+from experiments.measuring.row import Where, known, roofline_columns, timed_columns, work_of
 from experiments.measuring.series import Series
 from experiments.measuring.statistics import summarise
 from tests.experiments.builders import array, device, series
-from variants.contract.cost import Work, roofline
+from variants.contract.cost import Floor, Work, roofline
 
 BIG: dict[str, Any] = {
     "name": "big",
@@ -60,6 +60,11 @@ def test_c03_the_shape_that_fits_in_a_gpus_cache() -> None:
     assert columns(series("gqa", model=qwen, context=2048, dtype="bf16"))["cache_bytes"] == 8_388_608
 
 
+def timed(us: Any, work: Work, floor: Floor) -> dict[str, Any]:
+    summary = summarise(us)
+    return timed_columns(summary, work) | roofline_columns(summary, floor)
+
+
 @pytest.mark.parametrize(("us", "gbps", "share"), [(2200.0, 186.2, 0.27), (2400.0, 170.7, 0.25)])
 def test_c09_bandwidth_is_of_bytes_read_once_against_a_measured_roof(us: float, gbps: float, share: float) -> None:
     mlx: dict[str, Any] = {
@@ -74,7 +79,7 @@ def test_c09_bandwidth_is_of_bytes_read_once_against_a_measured_roof(us: float, 
     made = series("gqa", model=mlx, context=100_000, dtype="bf16")
     assert columns(made)["cache_bytes"] == 409_600_000
     work = work_of(where(made), "attend")
-    got = timed_columns(summarise(array([[us]])), work, roofline(work, 680.0, 1000.0))
+    got = timed(array([[us]]), work, roofline(work, 680.0, 1000.0))
     assert got["bandwidth_gbps"] == pytest.approx(gbps, abs=0.05)
     assert got["roofline_fraction"] == pytest.approx(got["bandwidth_gbps"] / 680.0)
     assert got["roofline_fraction"] == pytest.approx(share, abs=0.005)
@@ -150,9 +155,8 @@ def test_expanded_keys_are_sharded() -> None:
 
 
 def test_achieved_rates_follow_from_the_median() -> None:
-    got = timed_columns(
-        summarise(array([[10.0, 20.0, 90.0]])), Work(2_000_000, 4_000_000), roofline(Work(2_000_000, 4_000_000), 400, 2)
-    )
+    work = Work(2_000_000, 4_000_000)
+    got = timed(array([[10.0, 20.0, 90.0]]), work, roofline(work, 400, 2))
     assert got["latency_us_p50"] == 20.0
     assert got["bandwidth_gbps"] == 100.0  # 2 MB in 20 us
     assert got["tflops"] == 0.2
@@ -162,7 +166,7 @@ def test_achieved_rates_follow_from_the_median() -> None:
 
 def test_the_binding_ceiling_is_named() -> None:
     work = Work(2_000_000, 4_000_000)
-    got = timed_columns(summarise(array([[20.0]])), work, roofline(work, 400, 0.4))
+    got = timed(array([[20.0]]), work, roofline(work, 400, 0.4))
     assert (got["floor_us"], got["bound"], got["roofline_fraction"]) == (10.0, "compute", 0.5)
     assert got["latency_us_p10"] is got["latency_us_ci_low"] is None
 

@@ -4,7 +4,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from experiments.record import Loaded, Measurement, SeriesLog
+from experiments.record import Measurement
+from experiments.records import Loaded, SeriesLog
 from experiments.telling.frame import Tidy, tidy
 from experiments.telling.rule import Rule
 from experiments.telling.setting import Setting, settings

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from experiments.record import RECORDS, Loaded, load
+from experiments.records import RECORDS, Loaded, load
 from experiments.telling.frame import plain, records, tidy
 from tests.experiments.telling.rows import failed, pages, row, table, write
 

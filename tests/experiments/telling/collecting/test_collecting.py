@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from experiments.record import Measurement, SeriesLog
+from experiments.record import Measurement
+from experiments.records import SeriesLog
 from experiments.telling.collecting import table
 from experiments.telling.collecting.collected import SHOWN, Collected, collect
 from tests.experiments.telling.rows import failed, row

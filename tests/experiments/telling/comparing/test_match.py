@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.record import RECORDS
+from experiments.records import RECORDS
 from experiments.telling.comparing.match import ACROSS, POINT, match
 from experiments.telling.comparing.side import load_side
 from tests.experiments.telling.comparing.runs import held, keep, point
