@@ -45,9 +45,11 @@ class Measurement:
     """One layer, whole batch, one rank, one scope, one point. Units are in the names; null = the status has no value.
 
     ``context`` counts cached tokens attended, the new ones included. ``cache_bytes`` is logical (layout),
-    ``allocated_bytes`` the slabs (padding included, tables apart), ``io_bytes`` what the scope must move at least.
-    ``first_call_us`` may hold compilation, ``warmup_us`` the other calls that are in no sample: those
-    before the first round, and where a row is cold before each round's sweep; ``plan_us`` planning.
+    ``allocated_bytes`` the slabs (padding included, tables apart), ``reserved_bytes`` what a GPU's allocator holds in
+    all. ``io_bytes`` is what the scope must move at least, ``intensity`` its FLOPs per byte of that;
+    ``transient_bytes`` what one call of attend or step asks the allocator for, freed again or not: expanded or copied
+    keys and values are among it. ``first_call_us`` may hold compilation, ``plan_us`` planning; ``warmup_us`` are the
+    other calls that are in no sample: those before the first round, and where a row is cold before each round's sweep.
     Rows of one ``race`` were sampled in the same rounds, the series in turn: round r of one belongs to round r of all.
     ``interleave``: their caches were ``resident`` together, or allocated anew each round (``realloc``); ``none``: there
     was one series. ``stop``: why rounds ended: the width of the interval (``ci``), the most ``rounds``, the ``budget``.
@@ -95,11 +97,14 @@ class Measurement:
     scale: float | None = None
     cache_bytes: int | None = None
     allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
     table_bytes: int | None = None
     weight_bytes: int | None = None
     io_bytes: int | None = None
     moved_bytes: int | None = None
+    transient_bytes: int | None = None
     flops: int | None = None
+    intensity: float | None = None
     floor_us: float | None = None
     bound: str | None = None
     latency_us_p10: float | None = None

@@ -155,10 +155,15 @@ class Plan:
     ``attend`` maps q [B, Q, H, K] to o [B, Q, H, V] and the natural log-sum-exp [B, Q, H] (None where a library does
     not return it). Query i of sequence b sees keys 0 .. lengths[b] - Q + i. What it returns holds until the next call,
     which may write to the same tensors.
+
+    ``shows``: what a profile of ``attend`` would show of that kernel: parts of names, one of which must be there, of
+    operators (``aten::...``) or, on a GPU, of kernels (``kernel:...``). Empty: nothing, for it is compiled code that
+    calls no operator, and then none of torch's own products may be there. None: that is not known.
     """
 
     attend: Callable[[Tensor], Attended]
     kernel: str
+    shows: tuple[str, ...] | None = None
 
 
 @runtime_checkable

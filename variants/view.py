@@ -80,7 +80,8 @@ class CacheView:
             return rearrange(lying[rows, :, slot], "b t heads w -> b heads t w")
         if self.block_table is None:
             return lying[:, :, :max_length]
-        paged = lying[self.block_table.clamp(min=0).long()]  # pages of empty sequences may be -1
+        used = self.block_table[:, : -(-max_length // lying.shape[2])]  # a copy, so of no more pages than are asked for
+        paged = lying[used.clamp(min=0).long()]  # pages of empty sequences may be -1
         return rearrange(paged, "b n heads s w -> b heads (n s) w")[:, :, :max_length]
 
     def read(self, span: Span, max_length: int, dtype: torch.dtype) -> Shaped[Tensor, "B heads T W"]:

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from experiments.checkup.check import Check
 from experiments.checkup.gpu import Gpu
+from experiments.measuring.clocks import HELD
 
-# NVML's bits (nvml.h, clocks event reasons): what a measurement must not run under, and what is common under load
-BAD = {0x8: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
-POWER_CAP = 0x4
+POWER_CAP = 0x4  # NVML's bit of what is common under load; what a measurement must not run under: HELD
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ def _cpu(seen: CpuThrottling) -> Check:
 def _gpu(gpu: Gpu) -> Check:
     assert gpu.reasons is not None
     name, heat = f"{gpu.name}, throttling", "" if gpu.temperature is None else f", {gpu.temperature} C"
-    bad = [word for bit, word in BAD.items() if gpu.reasons & bit]
+    bad = [word for bit, word in HELD.items() if gpu.reasons & bit]
     if bad:
         advice = "let it cool, or give it power: `nvidia-smi -q -d PERFORMANCE` tells more"
         return Check(name, "problem", f"{', '.join(bad)}{heat}", advice)

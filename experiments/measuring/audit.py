@@ -1,12 +1,15 @@
 """Checks that a timed point must pass before its row may be believed; each is data, and all are kept in the row."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from experiments.measuring.clocks import Clocks
 from experiments.measuring.statistics import OUTLIER, Summary
 
 BETWEEN_US = 500.0  # per call, for what surrounds it
 TOLERANCE = 1.05  # a read kernel of ours may beat the best of the ceiling's by noise, not by more
+LITTLE = 0.1  # of the cache: what a call that reads it where it lies may allocate
+PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::scaled_dot_product_attention")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,43 @@ def within(name: str, error: float, budget: float) -> Check:
 def fresh(error: float, budget: float) -> Check:
     """The next call, on other data, is right as well: a kernel that repeats its last output is not."""
     return within("fresh", error, budget)
+
+
+def whole_layer(error: float, budget: float) -> Check:
+    """A step leaves nothing out: see ``layer``."""
+    return within("layer", error, budget)
+
+
+def kernel_ran(named: str, shows: Sequence[str] | None, names: Collection[str]) -> Check:
+    """What ran is what the row will name, by the operators and kernels seen while it was called once: ``Plan.shows``.
+
+    Of code that no profile shows, all that can be told is that torch did not do it. What cannot be told is no failure,
+    and not said to hold either.
+    """
+    blind = shows and all(part.startswith("kernel:") for part in shows) and not any("kernel:" in n for n in names)
+    if shows is None or blind:
+        return Check("kernel", False, f"{named}: not known, no profile tells it", warns=True)
+    if shows:
+        seen = sorted(name for name in names if any(part in name for part in shows))
+        return Check("kernel", bool(seen), f"{named}: saw {', '.join(seen) or 'no ' + ' or '.join(shows)}")
+    products = sorted(set(PRODUCTS) & set(names))
+    return Check("kernel", not products, f"{named}: saw {', '.join(products) or 'no product of torch'}")
+
+
+def little_allocated(allocated: int, cache: int) -> Check:
+    """A kernel that reads keys and values where they lie allocates little beside them; one that expands them, much."""
+    return Check("transient", allocated <= LITTLE * cache, f"{allocated} B a call, cache {cache} B", warns=True)
+
+
+def not_throttled(looks: Sequence[tuple[Clocks, Clocks]]) -> Check:
+    """No clock was held down by heat or power while samples were taken, by looks before and after each round."""
+    events = [b.events - a.events for a, b in looks if a.events is not None and b.events is not None]
+    held = sorted({word for pair in looks for look in pair for word in look.held or ()})
+    readable = bool(events) or any(look.held is not None for pair in looks for look in pair)
+    mhz = [look.mhz for pair in looks for look in pair if look.mhz is not None]
+    clock = f"clock {min(mhz):.0f} to {max(mhz):.0f} MHz" if mhz else "clock not readable"
+    said = f"{sum(events)} events" + (f", {', '.join(held)}" if held else "") if readable else "events not readable"
+    return Check("throttled", not sum(events) and not held, f"{said}, {clock}")
 
 
 def varied(spread: float) -> Check:

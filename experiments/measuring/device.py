@@ -52,6 +52,10 @@ class Device:
             return int(torch.cuda.mem_get_info()[0])
         return min(psutil.virtual_memory().available, _cgroup_free())
 
+    def reserved_memory(self) -> int | None:
+        """Bytes that torch's allocator holds, pooled ones included; None on a CPU, whose allocator keeps none."""
+        return int(torch.cuda.memory_reserved()) if self.kind == "cuda" else None
+
     def release(self) -> None:
         """Give memory that is no longer used back to the device, where other processes can have it."""
         if self.kind == "cuda":

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from experiments.measuring.audit import Check
+from experiments.measuring.clocks import UNREADABLE, Clocks
 from experiments.measuring.workload import Cell
 from variants.contract.cost import Point
 
@@ -57,20 +58,22 @@ class Failed:
 
 @dataclass(frozen=True)
 class Scoped:
-    """What is known of a scope that is ready to be sampled; microseconds."""
+    """What is known of a scope that is ready to be sampled; microseconds. A call allocates ``transient_bytes``."""
 
     kernel: str
-    proof: Check
+    checks: tuple[Check, ...]
     plan_us: float
     first_call_us: float
     warmup_us: float
+    transient_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class Ready:
     """What is known of a prepared point, samples apart. A scope that failed leaves the others as they are.
 
-    ``counted_bytes``: what the tokens take in the tensors, where that can be told.
+    ``counted_bytes``: what the tokens take in the tensors, where that can be told. ``reserved_bytes``: the allocator
+    holds them; None where there is none.
     """
 
     replicas: int
@@ -79,19 +82,21 @@ class Ready:
     checks: tuple[Check, ...]
     kv_error: float | None
     scopes: Mapping[str, Scoped | Failed]
+    reserved_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class Taken:
     """One round: microseconds [replicas], and those from before the first call until the device was idle.
 
-    ``threads``: CPU threads in force; ``compiled``: compilations meanwhile.
+    ``threads``: CPU threads in force; ``compiled``: compilations meanwhile; ``clocks`` before and after.
     """
 
     us: tuple[float, ...]
     wall_us: float
     threads: int
     compiled: int
+    clocks: tuple[Clocks, Clocks] = (UNREADABLE, UNREADABLE)
 
 
 @dataclass(frozen=True)

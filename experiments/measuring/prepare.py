@@ -31,13 +31,18 @@ ACCUMULATION = 1e-5  # relative error that float32 sums over many tokens may add
 
 @dataclass(frozen=True)
 class Replica:
-    """One set of weights and one filled cache, planned for one step; ``attend`` and ``step`` are what is timed."""
+    """One set of weights and one filled cache, planned for one step; ``attend`` and ``step`` are what is timed.
+
+    ``query`` [B, Q, H, K] is what ``attend`` is asked; ``step`` gets ``x`` [B, Q, D] at ``position`` [B, Q].
+    """
 
     attend: Callable[[], object]
-    step: Callable[[], object]
+    step: Callable[[], Tensor]
     planned: Step
     query: Tensor
     plan_us: float
+    x: Tensor
+    position: Tensor
 
 
 def replica_bytes(series: Series, point: Point) -> dict[str, int]:
@@ -142,7 +147,7 @@ def _replica(series: Series, point: Point, device: Device, number: int, attentio
     noise_(q, seed + OTHER_NOISE)
     first = point.context - point.queries
     position = torch.arange(first, point.context, device=device.torch).expand(point.batch, -1)
-    return Replica(lambda: planned.attend(q), lambda: planned(x, position), planned, q, plan_us)
+    return Replica(lambda: planned.attend(q), lambda: planned(x, position), planned, q, plan_us, x, position)
 
 
 def fill_weights(module: torch.nn.Module, dtype: torch.dtype, device: torch.device, seed: int) -> None:

@@ -167,6 +167,7 @@ def _shape_columns(where: Where, scope: str) -> dict[str, Any]:
         "weight_bytes": point.dtype.bytes(_weights(spec, scope)),
         "io_bytes": work.io_bytes,
         "flops": work.flops,
+        "intensity": work.flops / work.io_bytes if work.io_bytes else None,  # absorb: none where nothing is absorbed
     }
 
 

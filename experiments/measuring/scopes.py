@@ -11,28 +11,38 @@ from functools import partial
 from torch import Tensor
 
 from experiments.measuring import audit
+from experiments.measuring.device import Device
+from experiments.measuring.layer import layer_error
 from experiments.measuring.messages import Failed
 from experiments.measuring.parts import ALONE, Parts, part_reasons
 from experiments.measuring.prepare import HEADROOM, REPLICA_BYTES, REPLICA_SHARE, Replica, error_budget, replica_bytes
 from experiments.measuring.row import Where, gib
 from experiments.measuring.series import Series
 from experiments.measuring.timing import Call, WallTimer
+from experiments.measuring.watched import watch
 from experiments.measuring.whole import Wholes, whole_reasons, workspace_bytes
 from experiments.record import together
 from variants.contract.cost import Point
 from variants.contract.scopes import WHOLE
 from variants.view import TORCH_DTYPES
 
+WATCHED = ("attend", "step")  # scopes whose single call is looked into
+
 
 @dataclass(frozen=True)
 class Timeable:
-    """A call per replica, the proof of the first, and what a row says of the code; ``first_call_us`` where known."""
+    """A call per replica, proofs of the first, and what a row says of the code; ``first_call_us`` where known.
+
+    A row whose ``proofs`` fail is wrong and never timed, one whose ``checks`` fail is quarantined.
+    """
 
     calls: tuple[Call, ...]
     kernel: str
-    proof: audit.Check
+    proofs: tuple[audit.Check, ...]
     plan_us: float
     first_call_us: float | None = None
+    checks: tuple[audit.Check, ...] = ()
+    transient_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ def blocked_scopes(where: Where) -> dict[str, Failed]:
 def scope_obstacle(where: Where, scope: str) -> Failed | None:
     """Why a scope must not even be tried where its point may be; counted, not allocated."""
     device = where.device
-    if device is None or scope in ("attend", "step"):
+    if device is None or scope in WATCHED:
         return None
     if scope not in WHOLE:
         reasons = part_reasons(scope, where.series.spec)
@@ -78,24 +88,38 @@ def workspaces(where: Where) -> dict[str, int]:
 
 
 def ready(
-    series: Series, point: Point, scope: str, replicas: list[Replica], proved: Proved, synchronize: Callable[[], None]
+    series: Series, point: Point, scope: str, replicas: list[Replica], proved: Proved, device: Device
 ) -> Timeable:
     """Prepare a scope and prove its answer, before any clock that counts starts."""
-    kernel, plan_us = replicas[0].planned.plan.kernel, replicas[0].plan_us
-    if scope == "attend":
-        calls = tuple(replica.attend for replica in replicas)
-        return Timeable(calls, kernel, proved.oracle, plan_us, proved.first_call_us)
-    if scope == "step":
-        return Timeable(tuple(replica.step for replica in replicas), kernel, proved.oracle, plan_us)
+    if scope in WATCHED:
+        return _watched(scope, replicas, proved, device)
     if scope in ALONE:
-        return _part(series, point, scope, replicas, plan_us)
-    return _whole(series, point, scope, replicas, proved, synchronize)
+        return _part(series, point, scope, replicas)
+    return _whole(series, point, scope, replicas, proved, device.synchronize)
 
 
-def _part(series: Series, point: Point, scope: str, replicas: list[Replica], plan_us: float) -> Timeable:
+def _watched(scope: str, replicas: list[Replica], proved: Proved, device: Device) -> Timeable:
+    """``attend`` or ``step``: what torch and the GPU do while each is called once, untimed."""
+    first = replicas[0]
+    plan, budget = first.planned.plan, error_budget(first.query.dtype)
+    kernel = watch(partial(plan.attend, first.query), device)
+    checks = (
+        audit.kernel_ran(plan.kernel, plan.shows, kernel.names),
+        audit.little_allocated(kernel.allocated, first.planned.cache.allocated_bytes),
+    )
+    if scope == "step":
+        proofs = proved.oracle, audit.whole_layer(layer_error(first), budget)
+        allocated = watch(first.step, device).allocated
+        return Timeable(tuple(r.step for r in replicas), plan.kernel, proofs, first.plan_us, None, checks, allocated)
+    allocated = kernel.allocated if first.planned.unpack is None else watch(first.attend, device).allocated
+    calls, us = tuple(replica.attend for replica in replicas), proved.first_call_us
+    return Timeable(calls, plan.kernel, (proved.oracle,), first.plan_us, us, checks, allocated)
+
+
+def _part(series: Series, point: Point, scope: str, replicas: list[Replica]) -> Timeable:
     taken = [Parts(replica, series.workload.seed + number) for number, replica in enumerate(replicas)]
     proof = audit.within("parts", taken[0].error(), error_budget(TORCH_DTYPES[point.dtype]))
-    return Timeable(tuple(parts.call(scope) for parts in taken), "torch", proof, plan_us)
+    return Timeable(tuple(parts.call(scope) for parts in taken), "torch", (proof,), replicas[0].plan_us)
 
 
 def _whole(
@@ -108,7 +132,7 @@ def _whole(
     first_us = WallTimer(synchronize).time(lambda: outputs.append(made.passes[0](made.x)))
     proof = audit.within("reference", made.error(outputs[0]), made.budget(proved.kv_error))
     calls = tuple(partial(run, made.x) for run in made.passes)
-    return Timeable(calls, made.passes[0].kernel, proof, plan_us, first_us)
+    return Timeable(calls, made.passes[0].kernel, (proof,), plan_us, first_us)
 
 
 def _held(where: Where, free: int) -> int:

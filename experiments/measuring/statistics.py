@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-RESAMPLES = 1000
+from experiments.ratio import FEWEST_ROUNDS, median_interval
+
 CONFIDENCE = 0.95
-LEAST_ROUNDS = 3  # of which an interval over rounds can be made
+LEAST_ROUNDS = FEWEST_ROUNDS  # of which an interval over rounds can be made
 OUTLIER = 5.0  # times the median: a preempted thread, a recompilation, a throttled clock
 
 
@@ -27,9 +28,9 @@ class Summary:
 
 
 def summarise(us: NDArray[np.float64]) -> Summary:
-    """Summarise samples [rounds, calls]: linear-interpolated quantiles, percentile bootstrap of the median.
+    """Summarise positive samples [rounds, calls]: linear-interpolated quantiles, interval of the median over rounds.
 
-    Rounds are resampled whole where there are at least three, for samples of one round are not independent.
+    Where there are fewer than three rounds every sample counts as one, although samples of a round are not independent.
     """
     flat = us.ravel()
     p50 = float(np.median(flat))
@@ -38,15 +39,5 @@ def summarise(us: NDArray[np.float64]) -> Summary:
     if flat.size == 1:
         return Summary(p50, None, None, None, None, 1, rounds, outliers, largest)
     p10, p90 = (float(v) for v in np.quantile(flat, (0.1, 0.9)))
-    low, high = _median_interval(us if rounds >= LEAST_ROUNDS else flat[:, None])
+    low, high = median_interval(us if rounds >= LEAST_ROUNDS else flat[:, None], CONFIDENCE)
     return Summary(p50, p10, p90, low, high, flat.size, rounds, outliers, largest)
-
-
-def _median_interval(groups: NDArray[np.float64]) -> tuple[float, float]:
-    """Percentile interval of the median over resampled rows; seeded, so that equal samples give equal intervals."""
-    rng = np.random.default_rng(0)
-    picks = rng.integers(len(groups), size=(RESAMPLES, len(groups)))
-    medians = np.median(groups[picks].reshape(RESAMPLES, -1), axis=1)
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(medians, (tail, 1 - tail))
-    return float(low), float(high)

@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from experiments.measuring import audit
+from experiments.measuring import audit, clocks
 from experiments.measuring.coding import coding_error
 from experiments.measuring.cold import SETTLE_S, touch
 from experiments.measuring.compilations import compilations
@@ -104,21 +104,24 @@ class Worker:
             checks=inspect(self.replicas, budget, device.synchronize),
             kv_error=kv_error,
             scopes={scope: self._ready(request.point, scope, proved) for scope in request.scopes},
+            reserved_bytes=device.reserved_memory(),
         )
 
     def _ready(self, point: Point, scope: str, proved: Proved) -> Scoped | Failed:
         """Prove a scope, then run every call once: compilation, allocation and page faults are in no sample."""
         try:
-            made = ready(self.series, point, scope, self.replicas, proved, self.device.synchronize)
-            if not made.proof.holds:
-                return Failed("wrong", made.proof.numbers)
+            made = ready(self.series, point, scope, self.replicas, proved, self.device)
+            wrong = [proof for proof in made.proofs if not proof.holds]
+            if wrong:
+                return Failed("wrong", "; ".join(map(str, wrong)))
             self.made[scope] = made
             hardest = min(self.series.workload.temperatures)  # cold, if asked for, calls every replica
             us = [self.timer.time(call) for call in self._calls(Cell(scope, hardest))]
         except Exception as error:  # what one scope does wrong is its row, and the next one runs
             return failure(error)
         first = us[0] if made.first_call_us is None else made.first_call_us
-        return Scoped(made.kernel, made.proof, made.plan_us, first, sum(us[1:]))
+        checks = (*made.proofs, *made.checks)
+        return Scoped(made.kernel, checks, made.plan_us, first, sum(us[1:]), made.transient_bytes)
 
     def _touch(self, cell: Cell) -> Touched:
         start = time.perf_counter()
@@ -127,7 +130,8 @@ class Worker:
         return Touched((time.perf_counter() - start) * 1e6)
 
     def _sample(self, cell: Cell) -> Taken:
-        calls = self._calls(cell)
+        calls, kind = self._calls(cell), self.device.kind
+        clocks_before = clocks.look(kind)
         if cell.temperature == "cold":
             time.sleep(SETTLE_S)
         else:
@@ -136,7 +140,8 @@ class Worker:
         us = tuple(self.timer.time(call) for call in calls)
         self.device.synchronize()
         wall_us = (time.perf_counter() - start) * 1e6
-        return Taken(us, wall_us, torch.get_num_threads(), compilations() - before)
+        compiled, after = compilations() - before, clocks.look(kind)
+        return Taken(us, wall_us, torch.get_num_threads(), compiled, (clocks_before, after))
 
     def _calls(self, cell: Cell) -> list[Call]:
         """One call per replica; a warm cell repeats the first replica's."""

@@ -163,6 +163,13 @@ def _notices(table: pd.DataFrame, superseded: int) -> list[str]:
         keys = ", ".join(plain(repeats["key"])[:5])
         notices.append(f"{len(repeats)} rows repeat a point under another key and are drawn apart (e.g. {keys})")
     timed = table[table["status"].isin(TIMED)]
+    copying = timed[timed["audits"].str.contains("transient=note", regex=False).fillna(False)]
+    if len(copying):
+        kernels = ", ".join(distinct(plain(copying["kernel"])))
+        notices.append(
+            f"{len(copying)} rows are of kernels that allocate more than a tenth of the cache in a call, "
+            f"as one that copies or expands keys and values does; kernels: {kernels}"
+        )
     for _, rows in timed.groupby("setting", dropna=False):
         commits = distinct(plain(rows["commit"]))
         if len(commits) > 1:

@@ -21,7 +21,8 @@ from experiments.measuring.device import Device
 from experiments.measuring.measure import Entrant, measure_point
 from experiments.measuring.messages import Hand, Reply
 from experiments.measuring.messages import Request as Asked
-from experiments.measuring.point import obstacle, places
+from experiments.measuring.point import obstacle, places, points
+from experiments.measuring.prepare import Replica, prepare, weights
 from experiments.measuring.row import Where
 from experiments.measuring.series import Series, parse_labels, parse_series
 from experiments.measuring.sweep import Sweep
@@ -166,6 +167,13 @@ class OneBench(Benches):
     def of(self, where: Where) -> Bench:
         """The one."""
         return self.only
+
+
+def prepared(what: Series, count: int, index: int = 0) -> list[Replica]:
+    """Replicas of one of a series' points on a pretended device."""
+    on = device()
+    with torch.no_grad():
+        return prepare(what, points(what)[index], on, [weights(what, on, number) for number in range(count)])
 
 
 def rows_of(

@@ -81,7 +81,7 @@ def ready(replicas: int) -> Ready:
     """What a worker says of a point that it has prepared."""
     right = Check("oracle", True, "by heart")
     times = {"attend": 900.0, "step": 950.0}
-    scopes = {scope: Scoped("pretended", right, 5.0, us, us) for scope, us in times.items()}
+    scopes = {scope: Scoped("pretended", (right,), 5.0, us, us) for scope, us in times.items()}
     return Ready(replicas, 4096, None, (), None, scopes)
 
 

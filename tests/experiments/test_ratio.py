@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.ratio import ratio_interval, ratio_of_intervals
+from experiments.ratio import median_interval, ratio_interval, ratio_of_intervals
 from tests.experiments.builders import exact
 
 RUNS = 300
@@ -98,23 +98,32 @@ def test_fewer_than_three_rounds_have_no_spread():
 
 
 def test_from_rows_alone_the_interval_is_welchs():
+    """Each row's own interval is Student's t of its own rounds."""
     a, b = (100.0, (98.0, 102.0), 6), (120.0, (110.0, 131.0), 4)
-    z = stats.norm.ppf(0.975)
-    va, vb = ((math.log(high / low) / (2 * z)) ** 2 for _, (low, high), _ in (a, b))
+    va, vb = ((math.log(high / low) / (2 * stats.t.ppf(0.975, n - 1))) ** 2 for _, (low, high), n in (a, b))
     freedom = (va + vb) ** 2 / (va**2 / 5 + vb**2 / 3)
     reach = stats.t.ppf(0.995, freedom) * math.sqrt(va + vb)
     assert ratio_of_intervals(a, b, 0.99) == pytest.approx((1.2 * math.exp(-reach), 1.2 * math.exp(reach)), rel=1e-9)
 
 
-def test_rows_and_samples_agree_where_noise_is_normal():
+@pytest.mark.parametrize(("rounds", "within"), [(3, 0.02), (6, 0.005), (40, 0.002)])
+def test_rows_and_samples_agree_however_few_the_rounds(rounds, within):
+    """Both know the same spread between rounds: what a row keeps is enough, but for the chance of the resampling."""
     from experiments.measuring.statistics import summarise
 
     rng = np.random.default_rng(4)
-    a, b = noise(rng, 40), noise(rng, 40, us=110.0)
+    a, b = noise(rng, rounds), noise(rng, rounds, us=110.0)
     rows = [(s.p50, (exact(s.ci_low), exact(s.ci_high)), s.rounds) for s in map(summarise, (a, b))]
-    by_samples, by_rows = ratio_interval(a, b, 0.95, False), ratio_of_intervals(rows[0], rows[1], 0.95)
+    by_samples, by_rows = ratio_interval(a, b, 0.99, False), ratio_of_intervals(rows[0], rows[1], 0.99)
     assert by_samples is not None
-    assert by_rows == pytest.approx(by_samples, rel=0.005)
+    assert by_rows == pytest.approx(by_samples, rel=within)
+
+
+def test_an_interval_of_one_round_is_refused():
+    with pytest.raises(ValueError, match="an interval needs at least 2 rounds; got 1"):
+        median_interval(np.ones((1, 8)), 0.95)
+    with pytest.raises(ValueError, match="samples must hold finite samples > 0"):
+        median_interval(np.zeros((3, 8)), 0.95)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ class Eager:
     def plan(self, geometry: AttentionGeometry, view: CacheView, max_length: int, queries: int = 1) -> Plan:
         """Nothing to prepare."""
         geometry.check(view.layout)
-        return Plan(lambda q: _attend(q, geometry, view, max_length), "eager")
+        return Plan(lambda q: _attend(q, geometry, view, max_length), "eager", shows=("aten::einsum",))
 
 
 def _attend(q: Tensor, geometry: AttentionGeometry, view: CacheView, max_length: int) -> Attended:

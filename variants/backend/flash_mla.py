@@ -84,7 +84,7 @@ class FlashMla:
             return o, rearrange(lse, "b h q -> b q h")
 
         run(torch.zeros(len(lengths), queries, geometry.num_q_heads, geometry.d_qk).to(cache), lengths)
-        return Plan(lambda q: run(q, view.lengths), "flash_mla:dense_decode")
+        return Plan(lambda q: run(q, view.lengths), "flash_mla:dense_decode", shows=())
 
 
 def _missing() -> bool:

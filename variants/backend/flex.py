@@ -84,7 +84,8 @@ class Flex:
 
         with config.patch(recompile_limit=SHAPES):
             attend(torch.zeros(len(view.lengths), queries, geometry.num_q_heads, geometry.d_qk).to(key))
-        return Plan(attend, f"flex:{'cpp' if on_cpu else 'flex_decoding' if rows < BLOCK else 'flex_attention'}")
+        kernel = "cpp" if on_cpu else "flex_decoding" if rows < BLOCK else "flex_attention"
+        return Plan(attend, f"flex:{kernel}", shows=())
 
 
 def _block_mask(geometry: AttentionGeometry, view: CacheView, max_length: int, queries: int) -> Any:

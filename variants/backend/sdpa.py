@@ -23,6 +23,7 @@ KERNELS = {
     SDPBackend.EFFICIENT_ATTENTION: "efficient",
     SDPBackend.CUDNN_ATTENTION: "cudnn",
 }
+OPERATORS = {"math": "attention_math", **{name: f"{name}_attention" for name in ("flash", "efficient", "cudnn")}}
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,9 @@ class Sdpa:
             o = F.scaled_dot_product_attention(rows, key, value, mask, scale=geometry.scale)
             return rearrange(o[..., columns], "b g (h q) v -> b q (g h) v", q=queries), None
 
-        return Plan(attend, f"sdpa:{_kernel(geometry, key, value, mask, queries)}")
+        kernel = _kernel(geometry, key, value, mask, queries)
+        shows = (f"aten::_scaled_dot_product_{OPERATORS[kernel]}",) if kernel in OPERATORS else None
+        return Plan(attend, f"sdpa:{kernel}", shows)
 
 
 def _views(geometry: AttentionGeometry, view: CacheView, max_length: int) -> tuple[Tensor, Tensor, slice]:

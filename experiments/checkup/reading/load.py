@@ -11,6 +11,7 @@ import psutil
 from experiments.checkup.load import Load
 from experiments.checkup.reading.files import ROOT, cgroup_folders, number, text
 from experiments.checkup.throttling import CpuThrottling
+from experiments.measuring.clocks import throttle_events
 
 SECONDS = 0.5
 CULPRITS, WORTH = 3, 0.02  # processes named, and the CPUs that one must use to be named
@@ -55,13 +56,6 @@ def quota(root: Path = ROOT) -> float | None:
     """CPUs that the tightest control group around this process allows; None without a limit."""
     found = [limit for folder in cgroup_folders("cpu", root) if (limit := _quota(folder)) is not None]
     return min(found, default=None)
-
-
-def throttle_events(root: Path) -> int | None:
-    """Heat events of all cores and packages since start; None where they are not counted."""
-    paths = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/*_throttle_count")
-    counts = [count for path in paths if (count := number(path)) is not None]
-    return sum(counts) if counts else None
 
 
 def _look(root: Path) -> _Moment:

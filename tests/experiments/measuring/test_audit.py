@@ -42,3 +42,32 @@ def test_all_failures_are_named() -> None:
     ]
     assert audit.failures(checks) == "ceiling=FAILED (2000 of 1000 GB/s, at most x1.05); allocated=FAILED (1 of 2 B)"
     assert audit.failures([]) == ""
+
+
+FLASH, SPLIT = ("aten::_scaled_dot_product_flash_attention",), ("kernel:split",)
+KERNELS: dict[str, tuple[tuple[str, ...] | None, set[str], str]] = {
+    "its operator was seen": (FLASH, {"aten::_scaled_dot_product_flash_attention_for_cpu"}, "ok"),
+    "another one was": (FLASH, {"aten::_scaled_dot_product_attention_math", "aten::bmm"}, "FAILED"),
+    "its kernel was seen": (SPLIT, {"aten::empty", "kernel:split"}, "ok"),
+    "another kernel was": (SPLIT, {"kernel:void gemm"}, "FAILED"),
+    "an operator is called as a kernel is": (SPLIT, {"aten::split", "kernel:void gemm"}, "FAILED"),
+    "no kernel can be seen here": (SPLIT, {"aten::empty"}, "note"),
+    "nothing of torch's, as it should be": ((), {"aten::empty", "aten::copy_"}, "ok"),
+    "torch did it": ((), {"aten::empty", "aten::bmm"}, "FAILED"),
+    "nobody knows what would show it": (None, {"aten::bmm"}, "note"),
+}
+
+
+@pytest.mark.parametrize("seen", KERNELS)
+def test_the_kernel_that_ran_is_the_one_named_or_it_is_said_that_nobody_can_tell(seen: str) -> None:
+    shows, names, verdict = KERNELS[seen]
+    check = audit.kernel_ran("named", shows, names)
+    assert str(check).startswith(f"kernel={verdict} (named: ")
+    assert bool(audit.failures([check])) == (verdict == "FAILED")
+
+
+@pytest.mark.parametrize(("allocated", "verdict"), [(0, "ok"), (100, "ok"), (101, "note")])
+def test_c10_a_call_may_allocate_a_tenth_of_its_cache_before_it_is_said(allocated: int, verdict: str) -> None:
+    check = audit.little_allocated(allocated, 1000)
+    assert str(check).startswith(f"transient={verdict} ({allocated} B a call")
+    assert audit.failures([check]) == ""

@@ -9,13 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from experiments.measuring import audit, row
+from experiments.measuring import audit, clocks, row
 from experiments.measuring.audit import Check
+from experiments.measuring.clocks import Clocks
 from experiments.measuring.series import Series
 from experiments.measuring.timing import WallTimer
 from experiments.record import Measurement
 from tests.experiments.builders import Faulty, OneBench, bench, device, rows_of, series
+from variants.attention.grouped.module import GroupedAttention
+from variants.backend.eager import Eager
 from variants.contract.layout import CacheLayout
+from variants.decode import Step
+from variants.protocols import Plan
 from variants.storage.cache import Cache
 from variants.storage.contiguous import Contiguous
 
@@ -92,6 +97,63 @@ def twice_the_bytes(patch: Patch) -> list[Measurement]:
     return rows_of(made(), patch)
 
 
+class Named(Faulty):
+    """A backend that falls back to torch and names the compiled code that it was meant to run."""
+
+    def plan(self, *args: Any, **options: Any) -> Plan:
+        """Eager's, under a name that promises none of torch's products."""
+        return Plan(Eager().plan(*args, **options).attend, "numba_split_kv[1024]", shows=())
+
+
+def another_kernel(patch: Patch) -> list[Measurement]:
+    return rows_of(made(Named()), patch)
+
+
+def throttling(patch: Patch) -> list[Measurement]:
+    """Three heat events while the first round was sampled."""
+    looks = iter([Clocks(7, None, 3000.0), Clocks(10, None, 2400.0)])
+    patch.setattr(clocks, "look", lambda kind: next(looks, Clocks(10, None, 3000.0)))
+    return rows_of(made(), patch)
+
+
+def a_hot_gpu(patch: Patch) -> list[Measurement]:
+    patch.setattr(clocks, "look", lambda kind: Clocks(None, ("hardware thermal",), 1200.0))
+    return rows_of(made(), patch)
+
+
+def no_projection(patch: Patch) -> list[Measurement]:
+    """The step leaves its last product out; attending is right."""
+    patch.setattr(GroupedAttention, "output", lambda self, o: o.flatten(2))
+    return rows_of(made(scopes=["step"]), patch)
+
+
+def no_append(patch: Patch) -> list[Measurement]:
+    """The step attends to all but the token that it was to append."""
+
+    def step(self: Step, x: Tensor, position: Tensor) -> Tensor:
+        return self.attention.output(self.attend(self.attention.query(x, position))[0])
+
+    patch.setattr(Step, "__call__", step)
+    return rows_of(made(scopes=["step"]), patch)
+
+
+def another_layout_of_queries(patch: Patch) -> list[Measurement]:
+    """A kernel that is right for the queries it is proved with, and not for a step's, which lie otherwise."""
+    right = GroupedAttention.query
+
+    def query(self: GroupedAttention, x: Tensor, position: Tensor) -> Tensor:
+        q = right(self, x, position)
+        return torch.stack([q, q], dim=-1)[..., 0]  # the same numbers, two apart
+
+    class Strided(Faulty):
+        def plan(self, *args: Any, **options: Any) -> Plan:
+            attend = Eager().plan(*args, **options).attend
+            return Plan(lambda q: attend(q if q.is_contiguous() else q.flip(2)), "strided")
+
+    patch.setattr(GroupedAttention, "query", query)
+    return rows_of(made(Strided(), scopes=["step"]), patch)
+
+
 FAULTS: dict[str, tuple[Callable[[Patch], list[Measurement]], str, str, str]] = {
     "a kernel that reads half the cache": (half_the_cache, "matches_oracle", "wrong", "relative error"),
     "a kernel that repeats its last output": (the_last_output, "fresh", "quarantined", "fresh=FAILED"),
@@ -99,6 +161,17 @@ FAULTS: dict[str, tuple[Callable[[Patch], list[Measurement]], str, str, str]] = 
     "a workload of zeros": (zeros, "varied", "quarantined", "data=FAILED"),
     "pages shared by sequences": (shared_pages, "distinct_pages", "quarantined", "pages=FAILED"),
     "twice the bytes": (twice_the_bytes, "counted", "quarantined", "bytes=FAILED"),
+    "a fallback under another's name": (another_kernel, "kernel_ran", "quarantined", "kernel=FAILED"),
+    "a processor that throttles": (throttling, "not_throttled", "quarantined", "throttled=FAILED (3 events,"),
+    "a GPU that is too hot": (
+        a_hot_gpu,
+        "not_throttled",
+        "quarantined",
+        "throttled=FAILED (0 events, hardware thermal,",
+    ),
+    "a step without its projection": (no_projection, "whole_layer", "wrong", "layer=FAILED"),
+    "a step that appends nothing": (no_append, "whole_layer", "wrong", "layer=FAILED"),
+    "a step whose queries lie otherwise": (another_layout_of_queries, "whole_layer", "wrong", "layer=FAILED"),
 }
 
 
@@ -123,8 +196,11 @@ def test_a_right_row_carries_every_check(monkeypatch: Patch) -> None:
     (told,) = rows_of(made(), monkeypatch)
     names = [check.split("=")[0] for check in str(told.audits).split("; ")]
     assert names == [
-        "oracle", "fresh", "data", "pages", "bytes", "clock", "threads", "compiled", "ceiling", "allocated", "outliers",
+        "oracle", "kernel", "transient", "fresh", "data", "pages", "bytes", "clock", "threads", "compiled", "throttled",
+        "ceiling", "allocated", "outliers",
     ]  # fmt: skip
+    (step,) = rows_of(made(scopes=["step"]), monkeypatch)
+    assert "layer=ok (relative error " in str(step.audits)
 
 
 def test_a_sample_that_compiles_is_not_believed() -> None:

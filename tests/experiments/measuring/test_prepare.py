@@ -14,15 +14,13 @@ from experiments.measuring.prepare import (
     Replica,
     error_budget,
     oracle_bytes,
-    prepare,
     prove,
     read_layout,
     replica_bytes,
     replica_count,
-    weights,
 )
 from experiments.measuring.series import Series
-from tests.experiments.builders import Faulty, device, series
+from tests.experiments.builders import Faulty, prepared, series
 from variants.contract.dtype import Dtype
 
 EPS = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, torch.float64: 2.0**-52}
@@ -30,10 +28,7 @@ FORMS = ("absorbed", "materialized", "expanded")
 
 
 def replicas_of(of: Series, index: int = 0, free: int = 2**30) -> list[Replica]:
-    with torch.no_grad():
-        point = points(of)[index]
-        modules = [weights(of, device(), number) for number in range(replica_count(of, point, free))]
-        return prepare(of, point, device(), modules)
+    return prepared(of, replica_count(of, points(of)[index], free), index)
 
 
 @pytest.mark.parametrize("attention", ["mha", "gqa", "mqa", "mla"])

@@ -81,3 +81,25 @@ def test_a_torn_last_line_is_a_warning_that_does_not_depend_on_the_place(tmp_pat
 
 def test_an_empty_table_has_all_columns() -> None:
     assert {"label", "setting", "bytes_per_token"} <= set(tidy(Loaded((), ()), Path("x")).table.columns)
+
+
+def test_a_row_of_an_older_schema_is_left_out_and_said(tmp_path: Path) -> None:
+    write(tmp_path, row(series="s"))
+    records_file = tmp_path / "s" / RECORDS
+    line = records_file.read_text()
+    records_file.write_text(line.replace('"schema":1', '"schema":0') + line)
+    told = tidy(load(tmp_path), tmp_path)
+    assert len(told.table) == 1
+    assert any("expected a record of schema 1" in w for w in told.warnings)
+
+
+def test_rows_that_copy_keys_and_values_are_pointed_out_with_their_kernels() -> None:
+    """C10: that GQA is slower than MHA in float32 must not be read without this."""
+    told = table(
+        row("mha", kernel="sdpa:flash", audits="transient=ok (9 B a call, cache 4096 B)"),
+        row("gqa", kernel="sdpa:math", audits="oracle=ok (), transient=note (4096 B a call, cache 1024 B)"),
+        row("mla", kernel="unsaid"),
+    )
+    (said,) = [w for w in told.warnings if "expands keys and values" in w]
+    assert said.startswith("1 rows are of kernels that allocate more than a tenth of the cache in a call")
+    assert said.endswith("kernels: sdpa:math")

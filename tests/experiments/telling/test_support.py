@@ -130,3 +130,40 @@ def test_nothing_measured_has_no_best_and_still_a_matrix() -> None:
     rows = [*_refused("mha", RUN), *_refused("mha", WIDE, backend="b_lib")]
     assert best_table(_decide(*rows), rule()).rows == ()
     assert _lines(_support(*rows)) == {("a_lib", "contiguous"): ("no [1]",), ("b_lib", "contiguous"): ("no [2]",)}
+
+
+def test_rows_of_other_library_versions_have_a_matrix_of_their_own() -> None:
+    """An upgrade changes kernels and refusals: neither stale times nor stale reasons stand beside fresh ones."""
+    old: dict[str, Any] = {"versions": "torch 2.12.0", "started_at": "2025-01-01T00:00:00+00:00"}
+    rows = [
+        row("mha", "attend", us=30.0, backend="ours"),
+        row("mha", us=90.0, backend="ours"),
+        row("gqa", "attend", us=5.0, backend="ours", **old),
+        row("gqa", us=6.0, backend="ours", **old),
+        row("mha", "attend", us=1.0, backend="b_lib", **old),
+        *_refused("mha", RUN),
+        *_refused("mha", WIDE, storage="paged", **old),
+    ]
+    found = {
+        it.decision.setting.values["versions"]: it
+        for d in decide_all(pages(*rows), rule())
+        if (it := support(d, rule()))
+    }
+    assert {versions: (it.variants, it.notes) for versions, it in found.items()} == {
+        "torch 2.13.0": (("mha",), (RUN,)),
+        "torch 2.12.0": (("mha", "gqa"), (WIDE,)),
+    }
+    assert _lines(found["torch 2.13.0"]) == {
+        ("a_lib", "contiguous"): ("no [1]",),
+        ("ours", "contiguous"): ("**30.00 us, 80 %**",),
+    }
+
+
+def test_a_fresh_refusal_does_not_borrow_the_time_of_older_versions() -> None:
+    old: dict[str, Any] = {"versions": "torch 2.12.0", "started_at": "2025-01-01T00:00:00+00:00"}
+    rows = [row("mha", s, us=9.0, backend=b, **old) for s in ("attend", "step") for b in ("a_lib", "ours")]
+    fresh = [row("mha", s, us=30.0, backend="ours") for s in ("attend", "step")]
+    its = [support(d, rule()) for d in decide_all(pages(*rows, *fresh, *_refused("mha", RUN)), rule())]
+    lines = {it.decision.setting.values["versions"]: _lines(it) for it in its if it is not None}
+    assert lines["torch 2.13.0"]["a_lib", "contiguous"] == ("no [1]",)
+    assert lines["torch 2.12.0"]["a_lib", "contiguous"] == ("**9.000 us, 80 %**",)

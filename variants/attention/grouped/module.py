@@ -58,15 +58,18 @@ class GroupedAttention(nn.Module):
     def reference(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """softmax(scale Q K^T) V over the full sequence, K and V repeated for every query head (GQA, figure 2)."""
         position = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
-        group = self.spec.num_q_heads // self.spec.num_kv_heads
-        q, kv = self.query(x, position), self.entry(x, position)
-        k, v = (repeat(kv[n], "b t g w -> b t (g group) w", group=group) for n in ("key", "value"))
-        scores = torch.einsum("bqhk,bthk->bhqt", q, k) * self.spec.scale
+        spec, group = self.spec, self.spec.num_q_heads // self.spec.num_kv_heads
+        heads = (self.q_proj, spec.num_q_heads), (self.k_proj, spec.num_kv_heads), (self.v_proj, spec.num_kv_heads)
+        q, k, v = (rearrange(p(x), "b t (h w) -> b t h w", h=h) for p, h in heads)
+        q, k = self.rope(self.q_norm(q), position), self.rope(self.k_norm(k), position)
+        k, v = (repeat(part, "b t g w -> b t (g group) w", group=group) for part in (k, v))
+        scores = torch.einsum("bqhk,bthk->bhqt", q, k) * spec.scale
         hidden = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
-        if self.spec.window is not None:
-            hidden |= ~hidden.new_ones(hidden.shape).triu(1 - self.spec.window)  # keys i - window + 1 .. i are seen
+        if spec.window is not None:
+            hidden |= ~hidden.new_ones(hidden.shape).triu(1 - spec.window)  # keys i - window + 1 .. i are seen
         weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
-        return self.output(torch.einsum("bhqt,bthv->bqhv", weights, v))
+        y: Tensor = self.o_proj(rearrange(torch.einsum("bhqt,bthv->bqhv", weights, v), "b q h v -> b q (h v)"))
+        return y
 
     def cuts(self) -> dict[str, Cut]:
         """Queries and the output by query head, keys and values by kv head."""

@@ -54,7 +54,9 @@ class TiedAttention(nn.Module):
         """softmax(scale Q K^T) V with K and V built out in full for every query head."""
         position = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
         spec = self.spec
-        q, tied = self.query(x, position), self.entry(x, position)["tied"]
+        q = rearrange(self.q_proj(x), "b t (h w) -> b t h w", h=spec.num_q_heads)
+        tied = rearrange(self.kv_proj(x), "b t (g w) -> b t g w", g=spec.num_kv_heads)
+        q = torch.cat([q[..., : spec.tied_width], self.rope(q[..., spec.tied_width :], position)], dim=-1)
         rope = self.rope(self.k_rope_proj(x).unsqueeze(2), position).expand(-1, -1, spec.num_kv_heads, -1)
         k = torch.cat([tied[..., : spec.tied_width], rope], dim=-1)
         group = spec.num_q_heads // spec.num_kv_heads
@@ -62,7 +64,8 @@ class TiedAttention(nn.Module):
         scores = torch.einsum("bqhk,bthk->bhqt", q, k) * spec.scale
         future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
         weights = scores.masked_fill(future, -torch.inf).softmax(dim=-1)
-        return self.output(torch.einsum("bhqt,bthv->bqhv", weights, v))
+        y: Tensor = self.o_proj(rearrange(torch.einsum("bhqt,bthv->bqhv", weights, v), "b q h v -> b q (h v)"))
+        return y
 
     def cuts(self) -> dict[str, Cut]:
         """Queries and the output by query head, tied states by kv head; the rotary key is every rank's."""

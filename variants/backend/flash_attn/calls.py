@@ -47,7 +47,7 @@ def plan(
         by_query = version == 4 and latent  # where version 4 orders the log-sum-exp as we do
         return o, lse if by_query else rearrange(lse, "b h q -> b q h")
 
-    return Plan(attend, f"flash_attn_{version}[{num_splits or 'auto'}]")
+    return Plan(attend, f"flash_attn_{version}[{num_splits or 'auto'}]", shows=())
 
 
 def _tokens(view: CacheView, spans: Sequence[Span], kv_heads: int) -> Shaped[Tensor, "P S G W"]:

@@ -46,7 +46,7 @@ def grouped(
         o, lse = wrapper.run(rearrange(q, "b q h k -> (b q) h k"), (key, value), return_lse=True)
         return _batched(o, queries), _batched(lse.mul_(LN_2), queries)
 
-    return Plan(attend, f"flashinfer:batch_decode[{backend}{', tensor cores' if cores else ''}]")
+    return Plan(attend, f"flashinfer:batch_decode[{backend}{', tensor cores' if cores else ''}]", shows=())
 
 
 def latent(backend: str, geometry: AttentionGeometry, view: CacheView, lengths: Int[Tensor, "B"], queries: int) -> Plan:
@@ -77,7 +77,7 @@ def latent(backend: str, geometry: AttentionGeometry, view: CacheView, lengths: 
         o, lse = wrapper.run(nope, pe, ckv, kpe, return_lse=True, return_lse_base_on_e=True)
         return _batched(o, queries), _batched(lse, queries)
 
-    return Plan(attend, f"flashinfer:batch_mla[{backend}]")
+    return Plan(attend, f"flashinfer:batch_mla[{backend}]", shows=())
 
 
 def _pages(view: CacheView, lengths: Int[Tensor, "B"]) -> tuple[Tensor, Tensor, Tensor]:

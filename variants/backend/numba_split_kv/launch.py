@@ -67,7 +67,7 @@ def plan(geometry: AttentionGeometry, view: CacheView, max_length: int, queries:
 
     dtype = torch.bfloat16 if on_matrix else torch.float32
     attend(torch.zeros(batch, queries, geometry.num_q_heads, geometry.d_qk, dtype=dtype))  # compile
-    return Plan(attend, f"numba_split_kv[{chunk}{', matrix unit' if on_matrix else ''}]")
+    return Plan(attend, f"numba_split_kv[{chunk}{', matrix unit' if on_matrix else ''}]", shows=())
 
 
 Load = Callable[[Tensor], Array]

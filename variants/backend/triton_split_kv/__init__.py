@@ -81,11 +81,12 @@ class TritonSplitKV:
         def make(dtype: torch.dtype) -> Decode:
             return self._decode(geometry, view, how, max_length, queries, dtype)
 
+        shows = ("kernel:split",) if view.lengths.device.type == "cuda" else None  # the name of the first kernel
         if _coded(geometry, view.layout):
             either = ForCodes(make)
-            return Plan(either, f"{either.of(torch.bfloat16).name} for bf16")
+            return Plan(either, f"{either.of(torch.bfloat16).name} for bf16", shows=shows)
         decode = make(view.span(how.state).dtype)
-        return Plan(decode, decode.name)
+        return Plan(decode, decode.name, shows=shows)
 
     def _decode(
         self,
