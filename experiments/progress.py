@@ -69,7 +69,7 @@ class Progress:
         """Rows per status, where they are, and where the time went."""
         counts = ", ".join(f"{number} {status}" for status, number in seen.most_common()) or "none"
         style = "green" if all(status in CLEAN for status in seen) else "yellow"
-        told = f"rows: {counts}; in {folder}\n{spent}"
+        told = "\n".join(filter(None, (f"rows: {counts}; in {folder}", spent)))
         self._console.print(told, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def _plain(self, text: str) -> None:

@@ -20,7 +20,9 @@ class Spent:
         self.warming += sum((row.first_call_us or 0.0) + (row.warmup_us or 0.0) for row in measured.rows) / 1e6
 
     def __str__(self) -> str:
-        """In words: the rest is evicting caches, filling and proving them, ceilings, and workers that start."""
+        """In words, if anything was timed: the rest evicts caches, fills and proves them, and starts workers."""
+        if not self.samples:
+            return ""
         wall = time.monotonic() - self.start
         rest = wall - self.samples - self.warming
         parts = {"samples": self.samples, "warm-up": self.warming, "all else": rest}

@@ -20,4 +20,5 @@ def test_samples_and_warm_up_are_told_apart_from_all_else(monkeypatch: pytest.Mo
     ]
     spent.add(Measured(cast(Any, tuple(rows)), {"key": np.full((2, 3), 500_000.0)}))
     monkeypatch.setattr(time, "monotonic", lambda: 110.0)
+    assert str(Spent(start=0.0)) == ""
     assert str(spent) == "10 s: samples 3 s (30%), warm-up 2 s (15%), all else 6 s (55%)"
