@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.measuring.cold import SETTLE_S, make_cold
+from experiments.measuring.cold import OPENING_S, make_cold, opened
 from experiments.measuring.statistics import summarise
 from experiments.measuring.sweep import Sweep
 from experiments.measuring.timing import Call, Timer
@@ -28,6 +28,15 @@ class Contender:
     bytes: int
     restore: Call = field(default=lambda: None)
 
+    @property
+    def untimed(self) -> list[Call]:
+        """The calls, each with what restores its data."""
+        return [partial(self._and_restore, call) for call in self.calls]
+
+    def _and_restore(self, call: Call) -> None:
+        call()
+        self.restore()
+
 
 @dataclass(frozen=True)
 class Latency:
@@ -41,21 +50,22 @@ class Latency:
 
 
 def race(
-    point: str, contenders: Sequence[Contender], timer: Timer, rounds: int, sweep: Sweep, settle_s: float = SETTLE_S
+    point: str, contenders: Sequence[Contender], timer: Timer, rounds: int, sweep: Sweep, opening_s: float = OPENING_S
 ) -> dict[str, Latency]:
-    """Time all contenders in every round, forwards and backwards in turn, each made cold before.
+    """Time all contenders in every round, forwards and backwards in turn, each made cold and opened before.
 
     Every call runs once before the first round: compilation, allocation and page faults are in no sample. Where one
     round takes so long that they would fill ``MOST_US``, there are fewer of them, as many forwards as backwards.
     """
-    once = sum(sum(_lap(contender, timer)) for contender in contenders)
+    once = sum(sum(_lap(contender, timer, len(contender.calls))) for contender in contenders)
     rounds = max(2, min(rounds, int(MOST_US / once) // 2 * 2))
-    us = {c.name: np.empty((rounds, len(c.calls))) for c in contenders}
+    us: dict[str, list[list[float]]] = {c.name: [] for c in contenders}
     for round_ in range(rounds):
         for contender in contenders if round_ % 2 == 0 else contenders[::-1]:
-            make_cold([partial(_untimed, contender)], sweep, settle_s)
-            us[contender.name][round_] = _lap(contender, timer)
-    return {c.name: _latency(point, c, us[c.name], sweep) for c in contenders}
+            make_cold(contender.untimed, sweep)
+            timed = len(opened(contender.untimed, opening_s))
+            us[contender.name].append(_lap(contender, timer, timed))
+    return {c.name: _latency(point, c, np.array(us[c.name]), sweep) for c in contenders}
 
 
 def screen(contenders: Sequence[Contender], timer: Timer, kept: Sequence[str] = ()) -> list[Contender]:
@@ -65,18 +75,13 @@ def screen(contenders: Sequence[Contender], timer: Timer, kept: Sequence[str] = 
     return [c for c in contenders if c.name in kept or seen[c.name] <= limit]
 
 
-def _lap(contender: Contender, timer: Timer) -> list[float]:
+def _lap(contender: Contender, timer: Timer, count: int) -> list[float]:
+    """Samples of the last ``count`` calls."""
     us = []
-    for call in contender.calls:
+    for call in contender.calls[-count:]:
         us.append(timer.time(call))
         contender.restore()
     return us
-
-
-def _untimed(contender: Contender) -> None:
-    for call in contender.calls:
-        call()
-        contender.restore()
 
 
 def _latency(point: str, contender: Contender, us: NDArray[np.float64], sweep: Sweep) -> Latency:

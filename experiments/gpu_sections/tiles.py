@@ -53,7 +53,7 @@ def _raced(rig: Rig, shape: Study) -> Iterator[Row]:
             contenders.append(Contender(name, calls, work_of(spec, shape).io_bytes))
     if not contenders:
         return
-    taken = race(shape.case, contenders, rig.graph, rig.scale.rounds, rig.bench.sweep, settle_s=0)
+    taken = race(shape.case, contenders, rig.graph, rig.scale.rounds, rig.bench.sweep, opening_s=0)
     for name, latency in taken.items():
         ratio = latency.p50_us / taken[DEFAULT].p50_us
         yield {"case": f"{shape.case} {name}", "status": "ok", "latency_us": latency.p50_us, "over_default": ratio}

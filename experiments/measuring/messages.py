@@ -33,7 +33,7 @@ class Touch:
 
 @dataclass(frozen=True)
 class Sample:
-    """Time every replica once; a cold cell has been touched and evicted. Answer: Taken."""
+    """Time every replica once; a cold cell, touched and evicted before, is opened by the first. Answer: Taken."""
 
     cell: Cell
 
@@ -87,7 +87,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Taken:
-    """One round: microseconds [replicas], and those from before the first call until the device was idle.
+    """One round: microseconds [timed replicas], and those from before the first call until the device was idle.
 
     ``threads``: CPU threads in force; ``compiled``: compilations meanwhile; ``clocks`` before and after.
     """

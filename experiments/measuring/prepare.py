@@ -84,9 +84,9 @@ def read_policy(series: Series) -> StoragePolicy:
 
 
 def replica_count(series: Series, point: Point, free: int) -> int:
-    """As many replicas as asked for and as ``free`` bytes hold, at least one."""
+    """As many replicas as asked for, one to open each cold round, and as ``free`` bytes hold, at least one."""
     each = sum(replica_bytes(series, point).values())
-    return max(1, min(series.timer.replicas, min(REPLICA_BYTES, free // REPLICA_SHARE) // each))
+    return max(1, min(series.timer.replicas + openers(series), min(REPLICA_BYTES, free // REPLICA_SHARE) // each))
 
 
 def weights(series: Series, device: Device, number: int) -> Attention:
@@ -96,6 +96,11 @@ def weights(series: Series, device: Device, number: int) -> Attention:
     assert isinstance(module, torch.nn.Module)
     fill_weights(module, TORCH_DTYPES[series.workload.dtype], device.torch, series.workload.seed + number)
     return module
+
+
+def openers(series: Series) -> int:
+    """Replicas that are in no sample: see ``cold.opened``."""
+    return int("cold" in series.workload.temperatures)
 
 
 def prepare(series: Series, point: Point, device: Device, modules: Sequence[Attention]) -> list[Replica]:

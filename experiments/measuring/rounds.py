@@ -103,7 +103,7 @@ class Lane:
         return self.failed is not None or all(scope in self.blocked for scope in self.where.series.workload.scopes)
 
     def us(self, cell: Cell) -> NDArray[np.float64]:
-        """Samples [rounds, replicas] of one row."""
+        """Samples [rounds, replicas that are timed] of one row."""
         return np.array([taken.us for taken in self.rounds[cell]], dtype=np.float64)
 
     def _fail(self, reply: object) -> None:

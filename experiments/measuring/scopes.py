@@ -15,7 +15,7 @@ from experiments.measuring.device import Device
 from experiments.measuring.layer import layer_error
 from experiments.measuring.messages import Failed
 from experiments.measuring.parts import ALONE, Parts, part_reasons
-from experiments.measuring.prepare import HEADROOM, REPLICA_BYTES, REPLICA_SHARE, Replica, error_budget, replica_bytes
+from experiments.measuring.prepare import HEADROOM, Replica, error_budget, replica_bytes, replica_count
 from experiments.measuring.row import Where, gib
 from experiments.measuring.series import Series
 from experiments.measuring.timing import Call, WallTimer
@@ -136,6 +136,5 @@ def _whole(
 
 
 def _held(where: Where, free: int) -> int:
-    """What a point's replicas may take: at least one, at most the share of the memory that they are given."""
-    each = sum(replica_bytes(where.series, where.point).values())
-    return max(each, min(where.series.timer.replicas * each, REPLICA_BYTES, free // REPLICA_SHARE))
+    """What a point's replicas take."""
+    return replica_count(where.series, where.point, free) * sum(replica_bytes(where.series, where.point).values())

@@ -1,12 +1,13 @@
 """The one who prepares and times a series: asked point by point, in the run's process or in one of its own."""
 
 import time
+from collections.abc import Sequence
 
 import torch
 
 from experiments.measuring import audit, clocks
 from experiments.measuring.coding import coding_error
-from experiments.measuring.cold import SETTLE_S, touch
+from experiments.measuring.cold import opened, repeat, touch
 from experiments.measuring.compilations import compilations
 from experiments.measuring.device import Device
 from experiments.measuring.failure import failure
@@ -27,7 +28,7 @@ from experiments.measuring.messages import (
     Touch,
     Touched,
 )
-from experiments.measuring.prepare import Replica, error_budget, prepare, prove, weight_bytes, weights
+from experiments.measuring.prepare import Replica, error_budget, openers, prepare, prove, weight_bytes, weights
 from experiments.measuring.scopes import Proved, Timeable, ready
 from experiments.measuring.series import Series
 from experiments.measuring.timing import Call, Timer, fixed_threads
@@ -35,8 +36,6 @@ from experiments.measuring.workload import Cell
 from variants.contract.cost import Point
 from variants.protocols import Attention
 from variants.view import TORCH_DTYPES
-
-WARM_S = 0.02  # until OpenMP threads of whoever ran before have stopped spinning
 
 
 class Worker:
@@ -133,9 +132,9 @@ class Worker:
         calls, kind = self._calls(cell), self.device.kind
         clocks_before = clocks.look(kind)
         if cell.temperature == "cold":
-            time.sleep(SETTLE_S)
+            calls = opened(calls)
         else:
-            _repeat(calls[0], WARM_S)  # what was read since the last round has pushed this cell's bytes out
+            repeat(calls[0])  # what was read since the last round has pushed this cell's bytes out
         before, start = compilations(), time.perf_counter()
         us = tuple(self.timer.time(call) for call in calls)
         self.device.synchronize()
@@ -143,20 +142,15 @@ class Worker:
         compiled, after = compilations() - before, clocks.look(kind)
         return Taken(us, wall_us, torch.get_num_threads(), compiled, (clocks_before, after))
 
-    def _calls(self, cell: Cell) -> list[Call]:
-        """One call per replica; a warm cell repeats the first replica's."""
-        calls = list(self.made[cell.scope].calls)
-        return calls if cell.temperature == "cold" else calls[:1] * len(calls)
+    def _calls(self, cell: Cell) -> Sequence[Call]:
+        """One call per replica, the first of which opens a cold round; a warm cell repeats it as often as is timed."""
+        calls = self.made[cell.scope].calls
+        if cell.temperature == "cold":
+            return calls
+        return calls[:1] * max(1, len(calls) - openers(self.series))
 
     def _release(self, keeping: bool) -> Kept:
         self.replicas, self.made = [], {}
         self.weights = self.weights if keeping else []
         self.device.release()
         return Kept(self.kept_bytes)
-
-
-def _repeat(call: Call, seconds: float) -> None:
-    end = time.perf_counter() + seconds
-    call()
-    while time.perf_counter() < end:
-        call()

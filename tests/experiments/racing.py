@@ -66,7 +66,9 @@ class Pretender:
                 return ready(replicas)
             case Sample(cell):
                 self.sampled[cell.scope] = self.sampled.get(cell.scope, 0) + 1
-                us = (self.us(self.sampled[cell.scope], cell.scope),) * self.held
+                us = (self.us(self.sampled[cell.scope], cell.scope),) * max(
+                    1, self.held - 1
+                )  # the first opens the round
                 return Taken(us, sum(us), threads=2, compiled=0)
             case Release():
                 self.held = 0

@@ -85,7 +85,7 @@ def test_every_variant_is_measured_and_right(
         assert row.tflops == exact(row.flops) / us / 1e6
         assert row.floor_us == max(exact(row.io_bytes) / 1e9, exact(row.flops) / 1e8)  # 1e6 GB/s, 100 TFLOP/s
         assert row.roofline_fraction == row.floor_us / us
-        assert row.reuse_bytes == 2 * exact(row.io_bytes) + SWEEP
+        assert row.reuse_bytes == 3 * exact(row.io_bytes) + SWEEP
         assert (row.temperature, row.samples, row.rounds, row.interleave) == ("cold", 4, 2, "none")
         assert exact(row.latency_us_p10) <= us <= exact(row.latency_us_p90)
         assert exact(row.latency_us_ci_low) <= us <= exact(row.latency_us_ci_high)
@@ -134,7 +134,14 @@ def test_c14_one_sample_has_no_spread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_c12_an_outlier_is_said_in_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    us = [500_000.0, 5.0, *[5_000.0] * 6, 500_000.0, 5_000.0]  # first pass over two replicas, then four rounds
+    us = [
+        500_000.0,
+        5.0,
+        5.0,
+        *[5_000.0] * 6,
+        500_000.0,
+        5_000.0,
+    ]  # each once, then four rounds of two
     made = series(context=16, scopes=["step"], timer={"rounds": 4})
     (row,) = rows_of(made, monkeypatch, benches=OneBench(bench(timer=Scripted(us))))
     assert row.first_call_us == 500_000.0
@@ -208,7 +215,7 @@ def test_a_pair_is_two_rows_of_one_point(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len({r.key for r in rows}) == 4
     assert len({r.race for r in rows}) == 1
     for cold, warm in (rows[:2], rows[2:]):
-        assert exact(cold.reuse_bytes) == 2 * exact(warm.reuse_bytes) + SWEEP
+        assert exact(cold.reuse_bytes) == 3 * exact(warm.reuse_bytes) + SWEEP
         assert cold.first_call_us == warm.first_call_us  # there is one first call
 
 
@@ -222,7 +229,6 @@ def test_of_a_pair_on_an_unknown_cache_only_the_warm_row_is_timed(monkeypatch: p
 
 @pytest.mark.parametrize("temperature", ["cold", "warm"])
 def test_warm_repeats_one_cache_and_cold_visits_all(temperature: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working, "WARM_S", 0)
     timer = Scripted(range(1, 100))
     benches = OneBench(bench(timer=timer))
     swept: list[int] = []
@@ -232,8 +238,8 @@ def test_warm_repeats_one_cache_and_cold_visits_all(temperature: str, monkeypatc
         monkeypatch,
         benches=benches,
     )
-    assert len(timer.calls) == 3 * 3
-    assert len(set(timer.calls)) == (1 if temperature == "warm" else 3)
+    assert len(timer.calls) == (3 * 3 if temperature == "warm" else 4 + 2 * 3)  # once all, then rounds: one opens them
+    assert len(set(timer.calls)) == (1 if temperature == "warm" else 4)
     assert len(swept) == (0 if temperature == "warm" else 2)
 
 
@@ -259,10 +265,10 @@ def test_where_the_cache_is_unknown_no_row_claims_to_be_cold(monkeypatch: pytest
 def test_cold_needs_five_times_the_last_level_cache(
     short: int, temperature: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two replicas' bytes and the sweep, exactly enough or one byte short of it."""
+    """The bytes of two replicas, of one that opens rounds, and of the sweep, exactly enough or one byte short of it."""
     made = series(context=16, scopes=["attend"])
     benches = OneBench()
-    touched = 2 * 4608
+    touched = 3 * 4608
     benches.only.__dict__["sweep"] = sweeper = Sweeper([])
     sweeper.bytes = 5 * SMALL_CACHE - touched - short
     (row,) = rows_of(made, monkeypatch, benches=benches)
@@ -299,7 +305,7 @@ def again(monkeypatch: pytest.MonkeyPatch, cold: float) -> list[float]:
 def test_c03_faster_than_the_roof_is_flagged(gbps: float, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     us = 4608 / gbps / 1e3
     looks = again(monkeypatch, cold=4799.0)
-    benches = OneBench(bench(timer=Scripted([us] * 6), roofs=ceilings(cold=4800.0)))
+    benches = OneBench(bench(timer=Scripted([us] * 7), roofs=ceilings(cold=4800.0)))
     (row,) = rows_of(series(context=16, scopes=["attend"]), monkeypatch, benches=benches)
     assert len(looks) == (gbps > 4800)  # nobody is called a liar before the roof has been measured twice
     assert row.read_ceiling_gbps == 4800.0
@@ -316,7 +322,7 @@ def test_a_roof_that_was_measured_too_low_is_raised(monkeypatch: pytest.MonkeyPa
     """Other load on the machine can only make a ceiling too low: the second, higher one holds from then on."""
     us = 4608 / 5100 / 1e3
     looks = again(monkeypatch, cold=5200.0)
-    benches = OneBench(bench(timer=Scripted([us] * 12), roofs=ceilings(cold=4800.0)))
+    benches = OneBench(bench(timer=Scripted([us] * 14), roofs=ceilings(cold=4800.0)))
     for _ in range(2):
         (row,) = rows_of(series(context=16, scopes=["attend"]), monkeypatch, benches=benches)
         assert (row.status, row.read_ceiling_gbps) == ("ok", 5200.0)

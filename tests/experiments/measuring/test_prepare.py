@@ -55,7 +55,7 @@ def test_c16_caches_and_weights_hold_noise_throughout(attention: str, dtype: str
 
 
 def test_replicas_share_no_byte_and_no_number() -> None:
-    made = series("gqa", timer={"replicas": 3}, batch=2, context=32)
+    made = series("gqa", timer={"replicas": 2}, batch=2, context=32)  # and one to open cold rounds
     replicas = replicas_of(made)
     assert len(replicas) == 3
     slabs = [r.planned.cache.view.slabs for r in replicas]
@@ -92,7 +92,7 @@ def test_a_step_writes_the_last_positions_and_says_the_same_twice() -> None:
     assert not torch.equal(after[:, :, 15], before[:, :, 15])
 
 
-@pytest.mark.parametrize(("free", "count"), [(2**30, 8), (10, 1), (3 * 3 * 53_248, 3), (3 * 3 * 53_248 - 3, 2)])
+@pytest.mark.parametrize(("free", "count"), [(2**30, 8 + 1), (10, 1), (3 * 3 * 53_248, 3), (3 * 3 * 53_248 - 3, 2)])
 def test_as_many_replicas_as_a_third_of_the_memory_holds(free: int, count: int) -> None:
     made = series("gqa", timer={"replicas": 8}, context=16)
     assert sum(replica_bytes(made, points(made)[0]).values()) == 53_248  # 4096 cache + 49152 weights

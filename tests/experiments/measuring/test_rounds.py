@@ -33,7 +33,7 @@ def timer(rounds: int = 3, **changes: Any) -> TimerChoice:
 
 
 def lanes(*hands: Pretender, **changes: Any) -> list[Lane]:
-    made = [Lane(place(**changes), hand, replicas=2) for hand in hands]
+    made = [Lane(place(**changes), hand, replicas=3) for hand in hands]
     for lane in made:
         lane.prepare()
     return made
@@ -79,7 +79,7 @@ def test_one_sweep_makes_all_series_cold_after_all_were_touched() -> None:
 
 
 def test_what_takes_long_has_a_sweep_of_its_own() -> None:
-    """Four series of 0.15 s, two replicas each: of what was touched first, the host could have taken pages back."""
+    """Four series of 0.15 s, two timed replicas each: of what was touched first, a host could take pages back."""
     log: list[str] = []
     made = lanes(*(Pretender(name, log, us=lambda *of: 75_000.0) for name in "abcd"), scopes=["attend"])
     take_rounds(made, timer(rounds=2), realloc=False, evict=lambda: log.append("sweep"))

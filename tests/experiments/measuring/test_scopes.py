@@ -183,11 +183,11 @@ def where(scope: str, free: int, context: int = 64, **changes: Any) -> tuple[str
 
 def test_the_workspace_is_refused_by_arithmetic_with_its_sum() -> None:
     """T = 64, H = 4, d = 16, D = 64, fp32; weights 4 x 64 x 64 x 4 = 65536 B, the cache 64 x 2 x 64 x 4 = 32768 B."""
-    found = where("prefill", free=2**20)
+    found = where("prefill", free=1_200_000)
     assert found is None
     status, reason = where("prefill", free=500_000) or ("", "")
     assert status == "too_large"
-    held = 500_000 // 3  # two replicas would take 196608 B, and may take a third
+    held = 65_536 + 32_768  # of one replica: two would take more than a third
     parts = {
         "caches and weights": held,
         "x and y of the prompt": 2 * 64 * 64 * 4,
