@@ -1,12 +1,14 @@
-"""How a time grows with the context: a fitted polynomial, local exponents, a fixed cost, and times added up."""
+"""How a time grows with the context: fits of it, local exponents, a fixed cost, and times added up."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import lsq_linear
 
 Numbers = NDArray[np.float64]
+EXACT = 1e-3  # relative: counts are whole numbers, so what is no sum of two powers is off by more
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,37 @@ def fit_quadratic(tokens: ArrayLike, times: ArrayLike) -> Quadratic | None:
     solved = np.linalg.lstsq(powers / y[:, None], np.ones_like(y), rcond=None)[0]
     worst = float(np.abs(powers @ solved / y - 1).max())
     return Quadratic(float(solved[0]), float(solved[1] / unit), float(solved[2] / unit**2), worst)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """``time = fixed + linear * L + square * S``: L, S the least times of work that grows with T, and with T^2.
+
+    Both factors are at least 1, since nothing is faster than its floor. ``times`` are the fitted ones.
+    """
+
+    fixed: float
+    linear: float
+    square: float
+    times: Numbers
+
+
+def fit_rates(tokens: ArrayLike, times: ArrayLike, floors: ArrayLike) -> Rates | None:
+    """How much longer than their floors the two kinds of work take: least squares of relative residuals.
+
+    ``floors`` are of both together, by one rate: what of them grows with T is told from what grows with T^2 by their
+    own growth. None below four contexts, which three numbers always fit, and where they grow otherwise (a window).
+    """
+    t, y, floor = (np.asarray(numbers, dtype=float) for numbers in (tokens, times, floors))
+    if len(np.unique(t)) < 4:
+        return None
+    work = np.stack([t / t.max(), (t / t.max()) ** 2], axis=1)
+    parts = np.linalg.lstsq(work / floor[:, None], np.ones_like(y), rcond=None)[0] * work
+    if np.abs(parts.sum(axis=1) / floor - 1).max() > EXACT or (parts.sum(axis=0) < EXACT * floor.sum()).any():
+        return None
+    columns = np.concatenate([np.ones_like(y)[:, None], parts], axis=1)
+    solved = lsq_linear(columns / y[:, None], np.ones_like(y), bounds=([0, 1, 1], np.inf)).x
+    return Rates(*map(float, solved), columns @ solved)
 
 
 def exponents(tokens: ArrayLike, values: ArrayLike) -> Numbers:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from experiments.telling.frame import family_order, records
-from experiments.telling.growth import cumulative, exponents, fixed_cost
+from experiments.telling.growth import Rates, cumulative, exponents, fit_rates, fixed_cost
 from experiments.telling.setting import Setting
 from experiments.telling.tables import Row
-from variants.contract.cost import Work, roofline
+from variants.contract.cost import Floor, Work, roofline
 
 SCOPES = ("step", "recompute", "prefill")
 AGREES = 0.15  # between a measured exponent and the one that is counted
@@ -33,23 +33,40 @@ class Line:
 
     @property
     def floors(self) -> list[float]:
-        """Roofline floors in us by one pair of ceilings: those of single rows may have been measured again between."""
+        """Roofline floors in us; none where ceilings are unknown."""
+        return [roof.us for roof in self._roofs]
+
+    @property
+    def reached(self) -> Rates | None:
+        """What projections and attention take beside their floors, where FLOPs are the floor at every prefix."""
+        if {roof.bound for roof in self._roofs} != {"compute"}:
+            return None
+        return fit_rates(self.contexts, self.us, self.floors)
+
+    @property
+    def _roofs(self) -> list[Floor]:
+        """By one pair of ceilings: those of single rows may have been measured again between."""
         reads, rates = ([row[c] for row in self.rows if row[c]] for c in ("read_ceiling_gbps", "matmul_ceiling_tflops"))
         if not (reads and rates and all(row["io_bytes"] for row in self.rows)):
             return []
         works = (Work(row["io_bytes"], row["flops"]) for row in self.rows)
-        return [roofline(work, max(reads), max(rates)).us for work in works]
+        return [roofline(work, max(reads), max(rates)) for work in works]
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Between two neighbouring contexts: exponents measured and counted, and the fixed cost's share at the first."""
+    """Between two neighbouring contexts: exponents measured and counted, and the fixed cost's share at the first.
+
+    ``counted`` has all FLOPs at the ceiling, ``reached`` has those of projections and of attention each at the rate
+    that the line's kernels reach; None where that cannot be told.
+    """
 
     line: Line
     start: int
     stop: int
     measured: float
     counted: float
+    reached: float | None
     fixed: float
 
     @property
@@ -59,12 +76,13 @@ class Growth:
 
     @property
     def agrees(self) -> bool:
-        """Whether the time grows as the counts do."""
-        return abs(self.measured - self.counted) <= AGREES
+        """Whether the time grows as the counts do, at the rates that are reached."""
+        return abs(self.measured - (self.counted if self.reached is None else self.reached)) <= AGREES
 
     def __str__(self) -> str:
         mark = "*" if self.overhead_bound else "" if self.agrees else " !"
-        return f"{self.measured:.2f} / {self.counted:.2f}{mark}"
+        said = [self.measured, self.counted, *([] if self.reached is None else [self.reached])]
+        return " / ".join(f"{exponent:.2f}" for exponent in said) + mark
 
 
 def lines(setting: Setting) -> list[Line]:
@@ -83,14 +101,23 @@ def lines(setting: Setting) -> list[Line]:
 
 def growths(line: Line) -> list[Growth]:
     """Every interval of a line; none where its ceilings are unknown."""
-    floors = line.floors
+    floors, reached = line.floors, line.reached
     if not floors:
         return []
-    fixed = fixed_cost(line.us, floors)
-    pairs = zip(exponents(line.contexts, line.us), exponents(line.contexts, floors), strict=True)
+    fixed = fixed_cost(line.us, floors) if reached is None else reached.fixed
+    slopes = [exponents(line.contexts, times) for times in (line.us, floors)]
+    slopes.append(exponents(line.contexts, floors if reached is None else reached.times))
     return [
-        Growth(line, line.contexts[i], line.contexts[i + 1], float(measured), float(counted), fixed / line.us[i])
-        for i, (measured, counted) in enumerate(pairs)
+        Growth(
+            line,
+            line.contexts[i],
+            line.contexts[i + 1],
+            float(measured),
+            float(counted),
+            None if reached is None else float(at_rates),
+            fixed / line.us[i],
+        )
+        for i, (measured, counted, at_rates) in enumerate(zip(*slopes, strict=True))
     ]
 
 

@@ -50,8 +50,10 @@ _FITTED = (
 )
 _GROWS = Markdown(
     "Local growth exponents, measured / counted, between neighbouring prefixes: how the median grows, and how the "
-    "larger of bytes / read ceiling and FLOPs / matmul ceiling does. The fixed cost is the part of a "
-    "time that does not follow that floor: launches, and reads that no arithmetic hides."
+    "larger of bytes / read ceiling and FLOPs / matmul ceiling does. Where FLOPs bind, a third number counts those that "
+    "grow with T (projections) and with T^2 (attention) each at the rate the kernels reach: the shares of the "
+    "matmul ceiling above, fitted to the line together with the fixed cost, which is what follows neither: launches, "
+    "and reads that no arithmetic hides."
 )
 
 
@@ -82,14 +84,24 @@ def _temperature(found: Sequence[Line]) -> list[str]:
 
 
 def _fits_table(found: Sequence[Line]) -> Table:
-    header = ("variant", "scope", "a, us", "b, us/token", "c, us/token^2", "largest residual", "fixed cost, us")
+    header = (
+        *("variant", "scope", "a, us", "b, us/token", "c, us/token^2", "largest residual"),
+        *("fixed cost, us", "projections reach", "attention reaches"),
+    )
     rows = []
     for line in found:
         fit = fit_quadratic(line.contexts, line.us)
         said = (NOTHING,) * 4 if fit is None else (*_terms(fit, line), percent(fit.worst))
-        floors = line.floors
-        rows.append((line.label, line.scope, *said, number(fixed_cost(line.us, floors)) if floors else NOTHING))
+        rows.append((line.label, line.scope, *said, *_rates(line)))
     return Table(header, tuple(rows))
+
+
+def _rates(line: Line) -> tuple[str, str, str]:
+    """The fixed cost, and what share of the matmul ceiling both kinds of FLOPs run at, where that can be told."""
+    reached, floors = line.reached, line.floors
+    if reached is not None:
+        return number(reached.fixed), percent(1 / reached.linear), percent(1 / reached.square)
+    return number(fixed_cost(line.us, floors)) if floors else NOTHING, NOTHING, NOTHING
 
 
 def _terms(fit: Quadratic, line: Line) -> list[str]:
@@ -117,7 +129,8 @@ def _verdicts(grown: Sequence[Growth]) -> list[str]:
     """How many agree, and every one that does not by name."""
     judged = [g for g in grown if not g.overhead_bound]
     agreeing = [g for g in judged if g.agrees]
-    said = [f"{len(agreeing)} of {len(judged)} intervals that no fixed cost dominates agree within {AGREES}."]
+    at_rates = ", FLOPs at the rates reached" if any(g.reached is not None for g in judged) else ""
+    said = [f"{len(agreeing)} of {len(judged)} intervals that no fixed cost dominates agree within {AGREES}{at_rates}."]
     bound = [g for g in grown if g.overhead_bound]
     if bound:
         said.append(f"* {len(bound)} intervals: more than {percent(FIXED)} of the time at their start is a fixed cost.")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.telling.growth import cumulative, exponents, fit_quadratic, fixed_cost
+from experiments.telling.growth import cumulative, exponents, fit_quadratic, fit_rates, fixed_cost
 
 TOKENS = (128, 256, 512, 1024, 2048, 4096)
 
@@ -47,6 +47,32 @@ def test_a_fixed_cost_is_what_does_not_follow_the_floor() -> None:
 
 def test_nothing_is_faster_than_its_floor_so_a_flat_excess_is_a_fixed_cost() -> None:
     assert fixed_cost([15.0, 15.1, 15.2], [5.0, 5.3, 5.6]) == pytest.approx(9.8, abs=0.3)
+
+
+FLOORS = [5.0 * t + 0.001 * t**2 for t in TOKENS]
+
+
+def test_work_that_grows_with_tokens_and_with_their_square_has_a_rate_each() -> None:
+    """A kernel whose attention reaches a seventh of the ceiling, projections two thirds, with 900 us of its own."""
+    times = [900 + 1.5 * 5.0 * t + 7 * 0.001 * t**2 for t in TOKENS]
+    rates = fit_rates(TOKENS, times, FLOORS)
+    assert rates is not None
+    assert (rates.fixed, rates.linear, rates.square) == pytest.approx((900, 1.5, 7))
+    assert rates.times == pytest.approx(times)
+
+
+def test_no_work_is_faster_than_its_floor() -> None:
+    rates = fit_rates(TOKENS, [0.5 * f for f in FLOORS], FLOORS)
+    assert rates is not None
+    assert (rates.fixed, rates.linear, rates.square) == pytest.approx((0, 1, 1), abs=1e-3)
+
+
+def test_rates_need_four_contexts_and_counts_that_are_two_powers() -> None:
+    assert fit_rates(TOKENS[:3], FLOORS[:3], FLOORS[:3]) is None
+    windowed = [5.0 * t + 0.001 * t * min(t, 1024) for t in TOKENS]
+    assert fit_rates(TOKENS, windowed, windowed) is None
+    linear = [5.0 * t for t in TOKENS]
+    assert fit_rates(TOKENS, linear, linear) is None
 
 
 def test_steps_are_added_up_token_by_token() -> None:
