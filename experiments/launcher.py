@@ -82,7 +82,7 @@ class _Run:
                 code = INTERRUPTED
             finally:
                 self.crew.dismiss()
-        self.progress.summary(self.seen, self.folder, str(self.spent))
+        self.progress.summary(self.seen, self.folder, self.spent.told(self.benches.swept_s))
         return code
 
     def _plan(self, runs: Iterable[Unbuildable | Places]) -> list[Group]:

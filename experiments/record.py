@@ -49,7 +49,8 @@ class Measurement:
     all. ``io_bytes`` is what the scope must move at least, ``intensity`` its FLOPs per byte of that;
     ``transient_bytes`` what one call of attend or step asks the allocator for, freed again or not: expanded or copied
     keys and values are among it. ``first_call_us`` may hold compilation, ``plan_us`` planning; ``warmup_us`` are the
-    other calls that are in no sample: those before the first round, and where a row is cold before each round's sweep.
+    other calls that are in no sample: those before the first round, and in each round those that come before a cold
+    row's sweep and those that open it after that.
     Rows of one ``race`` were sampled in the same rounds, the series in turn: round r of one belongs to round r of all.
     ``interleave``: their caches were ``resident`` together, or allocated anew each round (``realloc``); ``none``: there
     was one series. ``stop``: why rounds ended: the width of the interval (``ci``), the most ``rounds``, the ``budget``.

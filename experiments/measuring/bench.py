@@ -3,6 +3,7 @@
 The run has it, not its workers: one sweep evicts the caches of all, and one set of ceilings holds for every row.
 """
 
+import time
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,13 +19,14 @@ from variants.contract.dtype import Dtype
 class Bench:
     """One device read by one clock on one number of threads (None: as many as there are now).
 
-    ``matmuls``: TFLOP/s of the dtypes asked for so far.
+    ``matmuls``: TFLOP/s of the dtypes asked for so far. ``swept_s``: seconds that went into evicting.
     """
 
     device: Device
     timer: Timer
     threads: int | None = None
     matmuls: dict[Dtype, float] = field(default_factory=dict)
+    swept_s: float = 0.0
 
     @cached_property
     def sweep(self) -> Sweep:
@@ -33,9 +35,11 @@ class Bench:
 
     def evict(self) -> None:
         """Push everything out of the caches."""
+        sweep, start = self.sweep, time.perf_counter()
         with fixed_threads(self.threads):
-            self.sweep()
+            sweep()
         self.device.synchronize()
+        self.swept_s += time.perf_counter() - start
 
     @cached_property
     def ceilings(self) -> Ceilings:
@@ -68,6 +72,11 @@ class Benches:
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, str, int], Bench] = {}
+
+    @property
+    def swept_s(self) -> float:
+        """Seconds that went into evicting caches."""
+        return sum(bench.swept_s for bench in self._made.values())
 
     def of(self, where: Where) -> Bench:
         """The bench that fits a point; ValueError if its timer needs another device."""

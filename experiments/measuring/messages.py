@@ -73,7 +73,7 @@ class Ready:
     """What is known of a prepared point, samples apart. A scope that failed leaves the others as they are.
 
     ``counted_bytes``: what the tokens take in the tensors, where that can be told. ``reserved_bytes``: the allocator
-    holds them; None where there is none.
+    holds them; None where there is none. ``filled_us``: for making and filling weights and caches.
     """
 
     replicas: int
@@ -83,13 +83,15 @@ class Ready:
     kv_error: float | None
     scopes: Mapping[str, Scoped | Failed]
     reserved_bytes: int | None = None
+    filled_us: float = 0.0
 
 
 @dataclass(frozen=True)
 class Taken:
     """One round: microseconds [timed replicas], and those from before the first call until the device was idle.
 
-    ``threads``: CPU threads in force; ``compiled``: compilations meanwhile; ``clocks`` before and after.
+    ``threads``: CPU threads in force; ``compiled``: compilations meanwhile; ``clocks`` before and after;
+    ``opening_us``: microseconds that went into calls before the first timed one.
     """
 
     us: tuple[float, ...]
@@ -97,6 +99,7 @@ class Taken:
     threads: int
     compiled: int
     clocks: tuple[Clocks, Clocks] = (UNREADABLE, UNREADABLE)
+    opening_us: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class Lane:
     ready: Ready | None = None
     failed: Failed | None = None
     rounds: dict[Cell, list[Taken]] = field(default_factory=dict)
+    filled_us: float = 0.0
     touched_us: dict[Cell, float] = field(default_factory=lambda: defaultdict(float))
 
     def prepare(self) -> None:
@@ -58,6 +59,7 @@ class Lane:
         reply = self.hand.ask(Prepare(self.where.point, self.replicas, scopes))
         if isinstance(reply, Ready):
             self.ready = reply
+            self.filled_us += reply.filled_us
             self.blocked |= {scope: found for scope, found in reply.scopes.items() if isinstance(found, Failed)}
         else:
             self._fail(reply)

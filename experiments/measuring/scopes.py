@@ -47,11 +47,15 @@ class Timeable:
 
 @dataclass(frozen=True)
 class Proved:
-    """What is known of a point before its scopes are looked at: ``attend`` of the first replica against the oracle."""
+    """What is known of a point before its scopes are looked at: ``attend`` of the first replica against the oracle.
+
+    ``layers``: what is known of its weights: see ``layer_error``.
+    """
 
     oracle: audit.Check
     first_call_us: float
     kv_error: float | None
+    layers: dict[int, float]
 
 
 def blocked_scopes(where: Where) -> dict[str, Failed]:
@@ -108,7 +112,7 @@ def _watched(scope: str, replicas: list[Replica], proved: Proved, device: Device
         audit.little_allocated(kernel.allocated, first.planned.cache.allocated_bytes),
     )
     if scope == "step":
-        proofs = proved.oracle, audit.whole_layer(layer_error(first), budget)
+        proofs = proved.oracle, audit.whole_layer(layer_error(first, proved.layers), budget)
         allocated = watch(first.step, device).allocated
         return Timeable(tuple(r.step for r in replicas), plan.kernel, proofs, first.plan_us, None, checks, allocated)
     allocated = kernel.allocated if first.planned.unpack is None else watch(first.attend, device).allocated

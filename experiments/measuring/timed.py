@@ -21,10 +21,14 @@ from variants.contract.cost import Work, roofline
 
 @dataclass(frozen=True)
 class Measured:
-    """The rows of one series at one point and, by key of a timed row, its raw samples in us [rounds, replicas]."""
+    """The rows of one series at one point and, by key of a timed row, its raw samples in us [rounds, replicas].
+
+    ``filled_us`` went into its weights and caches.
+    """
 
     rows: tuple[Measurement, ...]
     samples: dict[str, NDArray[np.float64]]
+    filled_us: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def rows_of_lane(lane: Lane, race: Race, benches: Benches) -> Measured:
         rows.append(row)
         if row.samples is not None:
             samples[row.key] = lane.us(cell)
-    return Measured(tuple(rows), samples)
+    return Measured(tuple(rows), samples, lane.filled_us)
 
 
 def _row(lane: Lane, cell: Cell, race: Race, benches: Benches) -> Measurement:
@@ -80,7 +84,7 @@ def _timed_row(lane: Lane, cell: Cell, ready: Ready, scoped: Scoped, race: Race,
         **timed_columns(summary, work),
         **roofline_columns(summary, roofline(work, ceiling, matmul)),
         "first_call_us": scoped.first_call_us,
-        "warmup_us": scoped.warmup_us + lane.touched_us[cell],
+        "warmup_us": scoped.warmup_us + lane.touched_us[cell] + sum(taken.opening_us for taken in lane.rounds[cell]),
         "kv_error": ready.kv_error,
         "plan_us": scoped.plan_us,
         "reuse_bytes": reuse,

@@ -47,6 +47,7 @@ class Worker:
         self.device = device
         self.timer = timer
         self.weights: list[Attention] = []  # of the replicas: the same at every point, so they stay
+        self.layers: dict[int, float] = {}  # and what was proved of the first ones
         self.replicas: list[Replica] = []
         self.made: dict[str, Timeable] = {}
 
@@ -84,10 +85,11 @@ class Worker:
                 return self._release(keeping)
 
     def _prepare(self, request: Prepare) -> Ready | Failed:
-        device = self.device
+        device, start = self.device, time.perf_counter()
         del self.weights[request.replicas :]
         self.weights += [weights(self.series, device, i) for i in range(len(self.weights), request.replicas)]
         self.replicas = prepare(self.series, request.point, device, self.weights)
+        filled_us = (time.perf_counter() - start) * 1e6
         first = self.replicas[0]
         found = prove(first, device.synchronize)
         budget = error_budget(TORCH_DTYPES[request.point.dtype])
@@ -95,7 +97,7 @@ class Worker:
         if not oracle.holds:
             return Failed("wrong", oracle.numbers)
         kv_error = coding_error(self.series, first.planned.attention, request.point.context, device)
-        proved = Proved(oracle, found.first_call_us, kv_error)
+        proved = Proved(oracle, found.first_call_us, kv_error, self.layers)
         return Ready(
             replicas=len(self.replicas),
             allocated_bytes=first.planned.cache.allocated_bytes,
@@ -104,6 +106,7 @@ class Worker:
             kv_error=kv_error,
             scopes={scope: self._ready(request.point, scope, proved) for scope in request.scopes},
             reserved_bytes=device.reserved_memory(),
+            filled_us=filled_us,
         )
 
     def _ready(self, point: Point, scope: str, proved: Proved) -> Scoped | Failed:
@@ -130,7 +133,7 @@ class Worker:
 
     def _sample(self, cell: Cell) -> Taken:
         calls, kind = self._calls(cell), self.device.kind
-        clocks_before = clocks.look(kind)
+        clocks_before, opening = clocks.look(kind), time.perf_counter()
         if cell.temperature == "cold":
             calls = opened(calls)
         else:
@@ -140,7 +143,8 @@ class Worker:
         self.device.synchronize()
         wall_us = (time.perf_counter() - start) * 1e6
         compiled, after = compilations() - before, clocks.look(kind)
-        return Taken(us, wall_us, torch.get_num_threads(), compiled, (clocks_before, after))
+        opening_us = (start - opening) * 1e6
+        return Taken(us, wall_us, torch.get_num_threads(), compiled, (clocks_before, after), opening_us)
 
     def _calls(self, cell: Cell) -> Sequence[Call]:
         """One call per replica, the first of which opens a cold round; a warm cell repeats it as often as is timed."""
@@ -151,6 +155,7 @@ class Worker:
 
     def _release(self, keeping: bool) -> Kept:
         self.replicas, self.made = [], {}
-        self.weights = self.weights if keeping else []
+        if not keeping:
+            self.weights, self.layers = [], {}
         self.device.release()
         return Kept(self.kept_bytes)

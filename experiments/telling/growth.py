@@ -61,7 +61,7 @@ def fit_rates(tokens: ArrayLike, times: ArrayLike, floors: ArrayLike) -> Rates |
         return None
     columns = np.concatenate([np.ones_like(y)[:, None], parts], axis=1)
     solved = lsq_linear(columns / y[:, None], np.ones_like(y), bounds=([0, 1, 1], np.inf)).x
-    return Rates(*map(float, solved), columns @ solved)
+    return Rates(float(solved[0]), float(solved[1]), float(solved[2]), columns @ solved)
 
 
 def exponents(tokens: ArrayLike, values: ArrayLike) -> Numbers:

@@ -50,8 +50,8 @@ _FITTED = (
 )
 _GROWS = Markdown(
     "Local growth exponents, measured / counted, between neighbouring prefixes: how the median grows, and how the "
-    "larger of bytes / read ceiling and FLOPs / matmul ceiling does. Where FLOPs bind, a third number counts those that "
-    "grow with T (projections) and with T^2 (attention) each at the rate the kernels reach: the shares of the "
+    "larger of bytes / read ceiling and FLOPs / matmul ceiling does. Where FLOPs bind, a third number counts those "
+    "that grow with T (projections) and with T^2 (attention) each at the rate the kernels reach: the shares of the "
     "matmul ceiling above, fitted to the line together with the fixed cost, which is what follows neither: launches, "
     "and reads that no arithmetic hides."
 )
