@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from experiments.planning.profile import DeviceProfile, kernel_of
+from experiments.records import load
 from tests.builders import ROOT, grouped, latent, tied
 from tests.experiments.planning.profiles import FITTED, kernel, profile, raw, shipped
 from variants.contract.dtype import Dtype
@@ -26,6 +27,15 @@ def test_these_devices_have_a_profile() -> None:
 def test_peaks_are_the_datasheets(name: str, read: float, bf16: float) -> None:
     assert shipped(name).peak_read_gbps.value == read
     assert shipped(name).peak_tflops(Dtype.BF16) == bf16
+
+
+def test_the_cpu_profile_is_what_the_bundle_it_names_has_measured() -> None:
+    rows = load(ROOT / "results" / "0001-quick-cpu").rows
+    (read,) = {row.read_ceiling_gbps for row in rows}
+    (matmul,) = {row.matmul_ceiling_tflops for row in rows}
+    cpu = shipped("cpu")
+    assert cpu.read_gbps.value == cpu.peak_read_gbps.value == pytest.approx(read, rel=5e-3)
+    assert cpu.peak_tflops(Dtype.BF16) == pytest.approx(matmul, rel=5e-3)
 
 
 @pytest.mark.parametrize("name", PROFILED)
