@@ -113,13 +113,26 @@ def test_keys_and_values_are_views_of_the_slabs():
 
     for layout, geometry in (point(Dtype.BF16) for point in POINTS.values()):
         view = allocate(layout, 2, 10).view
-        key, value, columns = sdpa._views(geometry, view, 7)
         memory = {slab.untyped_storage().data_ptr() for slab in view.slabs}
-        assert {t.untyped_storage().data_ptr() for t in (key, value)} <= memory
-        assert (key.shape, value[..., columns].shape) == (
-            (2, geometry.num_kv_heads, 7, geometry.d_qk),
-            (2, geometry.num_kv_heads, 7, geometry.d_v),
-        )
+        for value, columns in sdpa._values(geometry, view):
+            assert value.untyped_storage().data_ptr() in memory
+            assert value[..., columns].shape == (2, geometry.num_kv_heads, 10, geometry.d_v)
+            if len(geometry.value) == 1:
+                assert value[..., columns].data_ptr() == view.span(geometry.value[0]).data_ptr()
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("dtype", [Dtype.F32, Dtype.BF16], ids=lambda d: d.value)
+def test_values_beside_wider_keys_in_one_row_run_fused_and_without_a_copy(dtype, queries):
+    """MLA expanded, keys of 192 and values of 128: torch has no fused kernel for two widths on a CPU."""
+    spec = latent(8, 512, 128, 64, 128, form="expanded")
+    layout, geometry = spec.layout(dtype), spec.geometry()
+    assert [slab.row_bytes for slab in layout.slabs()] == [dtype.bytes(192 + 128)]
+    kernel, run = profiled((layout, geometry), length=1024, queries=queries)
+    assert kernel == "sdpa:flash"
+    assert allocated(run) < 0.1 * layout.bytes(1024)
+    apart = CacheLayout(layout.streams)
+    assert profiled((apart, geometry), length=64, queries=queries)[0] == "sdpa:math"
 
 
 def test_values_in_the_middle_of_the_key_are_found():

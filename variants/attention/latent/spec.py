@@ -100,10 +100,10 @@ class LatentSpec:
         return self.qk_nope_head_dim + self.qk_rope_head_dim
 
     def layout(self, dtype: Dtype) -> CacheLayout:
-        """Latent and rotary key side by side in one row, or per-head keys and values when expanded."""
+        """Latent and rotary key side by side in one row, as are per-head keys and values when expanded."""
         if self.form == "expanded":
             key = Stream("key", self.num_q_heads, self.qk_head_dim, dtype)
-            return stored(key, Stream("value", self.num_q_heads, self.v_head_dim, dtype))
+            return stored(key, Stream("value", self.num_q_heads, self.v_head_dim, dtype), one_row=True)
         rope = Stream("rope", 1, self.qk_rope_head_dim, uncoded(dtype), sharding=Sharding.REPLICATED)
         if self.num_latent_heads > 1:
             return stored(Stream("latent", self.num_latent_heads, self.latent_width, dtype), rope)
