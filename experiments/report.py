@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.door import Composed, open_door
+from experiments.door import CONF, Composed, open_door
 from experiments.terminal import say
 
 if TYPE_CHECKING:
@@ -37,12 +37,15 @@ def _report(values: Mapping[str, Any], command: str) -> None:
     if not values["runs"]:
         raise ValueError("runs must name the folder of a run, e.g. runs=results/runs/quick; got nothing")
     # pandas, matplotlib and jinja2 are only needed from here on, and `--help` is not to wait for them
+    from experiments.telling.evidence import read_evidence
     from experiments.telling.rule import Rule
     from experiments.telling.tell import tell
 
     runs = Path(str(values["runs"]))
     out = Path(str(values["out"])) if values["out"] else Path("results", "reports", runs.resolve().name)
-    say(_closing(tell(runs, out, Rule.parse(values["report"]), command)))
+    rule = dict(values["report"])
+    evidence = read_evidence(CONF / "evidence", rule.pop("evidence", None))
+    say(_closing(tell(runs, out, Rule.parse(rule), command, evidence)))
 
 
 def _as_typed(argument: str) -> str:

@@ -21,6 +21,7 @@ DOORS = (
     "experiments.run",
     "experiments.report",
     "experiments.predict",
+    "experiments.explain",
     "experiments.cache",
     "experiments.bench",
     "experiments.gpu",

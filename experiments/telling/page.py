@@ -16,8 +16,9 @@ from experiments.telling.figures.canvas import Drawn
 from experiments.telling.folder import FIGURES
 from experiments.telling.frame import Tidy, distinct, family_order, plain
 from experiments.telling.markdown import Markdown, alt_text, code_block, escape, table
+from experiments.telling.published import HEADING, POINTER
 from experiments.telling.rule import Rule
-from experiments.telling.section import Section
+from experiments.telling.section import Block, Section
 from experiments.telling.setting import Setting
 from experiments.telling.support import Support, support_table
 from experiments.telling.tables import Table, coverage, environment, gaps, not_run, points
@@ -37,6 +38,7 @@ class Facts:
     rule: Rule
     command: str
     sections: Sequence[Section] = ()
+    published: Sequence[Block] = ()
 
 
 def render(facts: Facts) -> str:
@@ -74,7 +76,8 @@ def _context(facts: Facts) -> dict[str, Any]:
         "options": _options(facts),
         "rule": asdict(facts.rule),
         "several": any(page.several for page in facts.pages),
-        "quality": QUALITY,
+        "quality": f"{QUALITY} {POINTER}" if facts.published else QUALITY,
+        "published": {"heading": HEADING, "blocks": facts.published},
         "decisions": [
             {
                 "number": numbers[id(d.setting)],

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
+from experiments.telling.evidence import Evidence
 from experiments.telling.figures import bandwidth, cache, latency, parts, roofline, saving
+from experiments.telling.figures import evidence as papers
 from experiments.telling.figures import support as matrix
 from experiments.telling.figures.canvas import Drawn, look
 from experiments.telling.figures.style import Style, styles
@@ -55,6 +57,12 @@ def draw_sections(pages: Sequence[Setting], folder: Path) -> list[Section]:
             if taken_apart(page):
                 found.append(parts_section(page, n, parts.draw(page, folder, _stem(page, "parts"))))
     return found
+
+
+def draw_evidence(pages: Sequence[Setting], evidence: Sequence[Evidence], folder: Path) -> Drawn | None:
+    """Draw what papers report, in the report's own colours; None where none of it can be placed."""
+    with look():
+        return papers.draw(evidence, styles(label for page in pages for label in page.variants), folder, "evidence")
 
 
 def _draw_page(page: Setting, look_of: dict[str, Style], folder: Path) -> list[Drawn]:

@@ -1,14 +1,17 @@
 """From a folder of records to a folder with a report: the whole wing in one call."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.records import Loaded, load
 from experiments.telling.decision import decide_all
+from experiments.telling.evidence import Evidence
 from experiments.telling.folder import FIGURES, PAGE, report_folder
-from experiments.telling.frame import tidy
+from experiments.telling.frame import distinct, plain, tidy
 from experiments.telling.page import Facts, render
-from experiments.telling.plots import draw_all, draw_sections, draw_supports
+from experiments.telling.plots import draw_all, draw_evidence, draw_sections, draw_supports
+from experiments.telling.published import of_variants, published
 from experiments.telling.rule import Rule
 from experiments.telling.setting import settings
 from experiments.telling.summary import summary_table
@@ -27,8 +30,10 @@ class Told:
     warnings: tuple[str, ...]
 
 
-def tell(runs: Path, out: Path, rule: Rule, command: str) -> Told:
+def tell(runs: Path, out: Path, rule: Rule, command: str, evidence: Sequence[Evidence] = ()) -> Told:
     """Read the records below ``runs`` and write the report into ``out``, replacing an earlier one.
+
+    ``evidence``: what papers report; said of the variants that have rows here.
 
     Raises FileNotFoundError or ValueError, before anything is written, if there are no readable records, the rule asks
     for a batch that was not run, or ``out`` holds something else than a report.
@@ -36,16 +41,20 @@ def tell(runs: Path, out: Path, rule: Rule, command: str) -> Told:
     told = tidy(_loaded(runs), runs)
     pages = settings(told.table)
     decisions = decide_all(pages, rule)
+    papers = of_variants(evidence, distinct(plain(told.table["attention"])))
     with report_folder(out) as folder:
         figures = draw_all(pages, folder / FIGURES)
         matrices = [support(decision, rule) for decision in decisions]
         drawn = draw_supports(matrices, folder / FIGURES)
         sections = draw_sections(pages, folder / FIGURES)
-        facts = Facts(told, pages, decisions, figures, matrices, drawn, rule, command, sections)
+        placed = draw_evidence(pages, papers, folder / FIGURES)
+        quoted = published(papers, placed)
+        facts = Facts(told, pages, decisions, figures, matrices, drawn, rule, command, sections, quoted)
         # a path that the locale could not decode holds surrogates, which UTF-8 has no bytes for
         (folder / PAGE).write_text(render(facts), encoding="utf-8", errors="replace", newline="\n")
     inside = (block.figure for section in sections for block in section.blocks)
     every = [*(figure for page in figures for figure in page), *filter(None, drawn), *filter(None, inside)]
+    every += [placed] if placed else []
     saved = tuple(out / FIGURES / f"{figure.stem}.png" for figure in every)
     return Told(out / PAGE, saved, summary_table(decisions), told.warnings)
 

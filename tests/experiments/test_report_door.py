@@ -66,7 +66,11 @@ def test_without_torch_or_display_the_door_writes_a_report_named_like_the_run(tm
     assert (asked.returncode, asked.stderr) == (0, "")
     written = _files(tmp_path / "results" / "reports" / "quick")
     assert sorted(written) == [
-        *(f"figures/{n}.{end}" for n in ("bandwidth", "cache", "latency", "roofline") for end in ("png", "svg")),
+        *(
+            f"figures/{n}.{end}"
+            for n in ("bandwidth", "cache", "evidence", "latency", "roofline")
+            for end in ("png", "svg")
+        ),
         "report.md",
     ]
     assert "verdict: choose gqa" in asked.stdout
@@ -150,6 +154,7 @@ def test_the_shipped_rule_is_complete() -> None:
     import yaml
 
     shipped = yaml.safe_load((ROOT / "conf" / "report" / "default.yaml").read_text(encoding="utf-8"))
+    assert shipped.pop("evidence") == "all"
     assert rule(**shipped).expected == ("mha", "gqa", "mqa", "mla")
 
 

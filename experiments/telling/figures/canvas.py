@@ -73,8 +73,13 @@ def look() -> Iterator[None]:
         yield
 
 
-def blank(heading: str, setting: Titled, panels: Sequence[str], height: float = 5.0) -> tuple[Figure, list[Axes]]:
-    """A figure of side-by-side panels that share both axes' limits; no pyplot, so no window and nothing stays open."""
+def blank(
+    heading: str, setting: Titled, panels: Sequence[str], height: float = 5.0, shared: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """A figure of side-by-side panels, whose axes have the same limits if ``shared``.
+
+    No pyplot, so no window and nothing stays open.
+    """
     wide = len(panels) > 1
     figure = Figure(figsize=(9.6 if wide else 6.4, height), layout="constrained")
     FigureCanvasAgg(figure)
@@ -82,7 +87,7 @@ def blank(heading: str, setting: Titled, panels: Sequence[str], height: float = 
     figure.suptitle("\n" + _wrapped(setting.title, 106 if wide else 70), x=LEFT, ha="left")
     top = 1 - mpl.rcParams["figure.constrained_layout.h_pad"] / figure.get_figheight()
     figure.text(LEFT, top, heading, weight="bold", size=11, ha="left", va="top").set_in_layout(False)
-    axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+    axes = figure.subplots(1, len(panels), sharex=shared, sharey=shared, squeeze=False)[0]
     for ax, panel in zip(axes, panels, strict=True):
         ax.set_title(panel)
         ax.tick_params(labelleft=True)
