@@ -68,6 +68,8 @@ def _single(config: str, form: str) -> ModelCache:
             raise ValueError(
                 f"config must be a folder with a config.json; got {config!r} (models= reads several files)"
             )
+    if not path.exists() and (path.suffix or path.parent != Path()):
+        raise ValueError(f"config must be a file or a preset; there is no {path.absolute()}")
     if not path.exists():
         return read_config(preset(config), config, form)
     (model,) = read_many([path], form)

@@ -1,126 +1,141 @@
-"""All series of a run at once: build them, race those that can be compared, store every point, sum up."""
+"""All series of a run at once: race those that can be compared, store every point, sum up."""
 
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from experiments.agenda import Standing, point_keys, survey, unmeasured
 from experiments.door import Composed
+from experiments.jobs import Orders, build
 from experiments.measuring.audit import Check
 from experiments.measuring.bench import Benches
-from experiments.measuring.crew import Conduct, Crew, Group, Places, grouped
+from experiments.measuring.crew import Crew, Group, grouped
 from experiments.measuring.drift import compare, compare_ceilings, few_rounds
 from experiments.measuring.measure import Entrant, interrupted, measure_point
-from experiments.measuring.point import obstacle, places
+from experiments.measuring.messages import Release
 from experiments.measuring.remote import import_ahead
-from experiments.measuring.row import failed_rows, unbuildable_row
-from experiments.measuring.series import Labels, Series, parse_labels, parse_series
 from experiments.measuring.spent import Spent
 from experiments.measuring.timed import Measured
-from experiments.predicted import predictable, predicted
 from experiments.progress import Progress
-from experiments.record import CLEAN, TIMED, Measurement
-from experiments.runfolder import locked, note, run_folder, store, store_samples
+from experiments.record import CLEAN, TIMED
+from experiments.recorded import Recorded
+from experiments.rescue import store_or_rescue
+from experiments.runfolder import locked, note, store_samples
 
-UNCLEAN = 3  # exit code: some row is neither measured nor properly refused
+UNCLEAN = 3  # exit code: some row is neither measured nor properly refused, or could not be stored
 INTERRUPTED = 130
-ONE_RUN = ("name", "results", "isolation", "timeout_s", "race_size")  # a run has one of each
-
-
-@dataclass(frozen=True)
-class Unbuildable:
-    """A config of a sweep that cannot become a series."""
-
-    labels: Labels
-    config: Composed
-    reason: str
 
 
 def launch(configs: Sequence[Composed], command: str) -> int:
-    """Measure every series and return the exit code: 0 all clean, 3 some row is not, 130 interrupted.
+    """Measure what is not there yet and return the exit code: 0 all rows clean, 3 some are not, 130 interrupted.
 
-    Raises ValueError, before anything is written, if no config at all can become a series or the folder is taken.
+    Rows that were there count like new ones. Raises ValueError or OSError, before anything is written, if no config at
+    all can become a series, or if the folder is taken or cannot be written.
     """
-    common = _common(configs)
-    folder = run_folder(common["results"], common["name"])
-    conduct = Conduct(common["isolation"], common["timeout_s"], common["race_size"])
-    jobs = [_build(config, command) for config in configs]
-    broken = [job for job in jobs if isinstance(job, Unbuildable)]
-    if len(broken) == len(jobs):
-        raise ValueError(broken[0].reason)
-    with locked(folder):
-        return _Run(folder, conduct).all(jobs)
+    orders = Orders.parse(configs)
+    jobs = build(configs, command)
+    if orders.plan:
+        from experiments.plan import show_plan
+
+        show_plan(jobs, orders)
+        return 0
+    with locked(orders.folder):
+        recorded = Recorded.read(orders.folder)
+        return _Run(orders, recorded).all(survey(jobs, orders, recorded))
+
+
+class _Stopped(Exception):
+    """``fail_fast``, and a row that is not clean."""
 
 
 class _Run:
-    """One pass over the jobs of a run, with what it has seen so far."""
+    """One pass over what is left of a run, with what it has seen so far."""
 
-    def __init__(self, folder: Path, conduct: Conduct) -> None:
-        self.folder = folder
-        self.conduct = conduct
+    def __init__(self, orders: Orders, recorded: Recorded) -> None:
+        self.orders = orders
+        self.recorded = recorded
         self.benches = Benches()
-        self.crew = Crew(conduct, self.benches)
+        self.crew = Crew(orders.conduct, self.benches)
         self.seen: Counter[str] = Counter()
         self.spent = Spent()
         self.first: tuple[Group, int, list[Measured]] | None = None  # the first point that gave a latency
         self.later = False  # whether another one followed
 
-    def all(self, jobs: Sequence[Series | Unbuildable]) -> int:
-        """Run the jobs, those that cannot run first; an interrupted run keeps what it has."""
-        runs = [job if isinstance(job, Unbuildable) else tuple(places(job)) for job in jobs]
-        total = sum(1 if isinstance(run, Unbuildable) else len(run) for run in runs)
-        with Progress(total) as self.progress:
-            try:
-                for group in self._plan(runs):
-                    self._race(group)
-                self._look_back()
-                code = 0 if all(status in CLEAN for status in self.seen) else UNCLEAN
-            except KeyboardInterrupt:
-                code = INTERRUPTED
-            finally:
-                self.crew.dismiss()
-        self.progress.summary(self.seen, self.folder, self.spent.told(self.benches.swept_s))
+    def all(self, standings: Sequence[Standing]) -> int:
+        """Do what is left, that which cannot run first; a run that ends early keeps what it has."""
+        there = Counter(row.status for standing in standings for row in standing.there)
+        self.todo = {point_keys(where) for standing in standings for where in standing.left}
+        with Progress(sum(standing.steps for standing in standings)) as self.progress:
+            for warning in self.recorded.warnings:
+                self.progress.note(warning)
+            code = self._work(standings, there)
+        self.progress.summary(self.seen, there, self.orders.folder, self.spent.told(self.benches.swept_s))
         return code
 
-    def _plan(self, runs: Iterable[Unbuildable | Places]) -> list[Group]:
+    def _work(self, standings: Sequence[Standing], there: Counter[str]) -> int:
+        try:
+            for group in self._plan(standings):
+                self._race(group)
+            self._look_back()
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except _Stopped:
+            self.progress.note("stopped at the first row that is not clean (fail_fast=true)")
+        except OSError as error:
+            self.progress.note(f"stopped: {' '.join(str(error).split())}")
+            return UNCLEAN
+        finally:
+            self.crew.dismiss()
+        return 0 if all(status in CLEAN for status in self.seen | there) else UNCLEAN
+
+    def _plan(self, standings: Iterable[Standing]) -> list[Group]:
         """Store the rows of what cannot run, no worker needed, and group the rest."""
-        able: list[Places] = []
-        for run in runs:
-            if isinstance(run, Unbuildable):
-                self._keep((unbuildable_row(run.labels, run.config.values, run.reason),))
+        able: list[Standing] = []
+        for standing in standings:
+            if standing.broken:
+                self._done([Measured(standing.broken, {})])
+            if not standing.left:
                 continue
-            rows = _unmeasured(run)
+            rows = unmeasured(standing.left)
             if rows is None:
-                able.append(run)
+                able.append(standing)
                 continue
-            self.progress.series(run[0].series.name)
+            self.progress.series({standing.left[0].series.name: len(rows)})
             for one in rows:
-                self._keep(one)
-        import_ahead(run[0].series for run in able)
-        return grouped(able, self.conduct)
+                self._done([Measured(one, {})])
+        import_ahead(standing.left[0].series for standing in able)
+        return grouped([standing.places for standing in able], self.orders.conduct)
 
     def _race(self, group: Group) -> None:
-        """All points of a group, its series in turn at each."""
-        self.progress.series(*(run[0].series.name for run in group))
+        """All points of a group, its series in turn at each; a series that has a point already sits it out."""
+        left = {run[0].series.name: sum(point_keys(where) in self.todo for where in run) for run in group}
+        self.progress.series(left)
         for index in range(len(group[0])):
+            running = [run[index] for run in group if point_keys(run[index]) in self.todo]
+            if not running:
+                continue
             try:
-                measured = self._point(group, index)
+                with self.progress.timing(running[0].point, [where.series.labels.attention for where in running]):
+                    measured = self._point(group, index)
             except KeyboardInterrupt:
-                for run in group:
-                    self._keep(interrupted(run[index]))
+                self._keep([Measured(interrupted(where), {}) for where in running])
                 raise
             with _uninterrupted():
-                for one in measured:
-                    self._keep(one.rows, one.samples)
+                self._keep(measured)
+            self._halt(measured)
             if any(row.status in TIMED for one in measured for row in one.rows):
                 self.later = self.first is not None
                 self.first = self.first or (group, index, measured)
 
     def _point(self, group: Group, index: int, again: bool = False) -> list[Measured]:
-        entrants = [Entrant(run[index], hand) for run, hand in zip(group, self.crew.of(group), strict=True)]
+        entrants = []
+        for run, hand in zip(group, self.crew.of(group), strict=True):
+            if point_keys(run[index]) in self.todo:
+                entrants.append(Entrant(run[index], hand))
+            elif hand.kept_bytes:
+                hand.ask(Release(keeping=False))  # those that run need the room
         timer = group[0][0].series.timer
         measured = measure_point(entrants, few_rounds(timer) if again else timer, self.benches)
         for one in measured:
@@ -136,29 +151,31 @@ class _Run:
         for row, check in compare(first, again):
             self._note({"series": row.series, "key": row.key, "context": row.context, "scope": row.scope}, check)
         for one in again:
-            store_samples(self.folder / one.rows[0].series, {f"{key}.again": us for key, us in one.samples.items()})
+            samples = {f"{key}.again": us for key, us in one.samples.items()}
+            store_samples(self.orders.folder / one.rows[0].series, samples)
         for check in compare_ceilings(*self.benches.of(group[0][index]).again()):
             self._note({}, check)
 
-    def _keep(self, rows: tuple[Measurement, ...], samples: Mapping[str, Any] | None = None) -> None:
-        store(self.folder, rows, samples or {})
-        self.seen.update(row.status for row in rows)
-        self.progress.point(rows)
+    def _done(self, measured: Sequence[Measured]) -> None:
+        self._keep(measured)
+        self._halt(measured)
+
+    def _keep(self, measured: Sequence[Measured]) -> None:
+        """Store the rows of a point, of one or several series."""
+        measured = [Measured(tuple(map(self.recorded.continued, one.rows)), one.samples) for one in measured]
+        for one in store_or_rescue(self.orders.folder, measured):
+            self.seen.update(row.status for row in one.rows)
+            self.progress.point(one.rows)
+
+    def _halt(self, measured: Sequence[Measured]) -> None:
+        """End here, if one unclean row is enough."""
+        if self.orders.fail_fast and any(row.status not in CLEAN for one in measured for row in one.rows):
+            raise _Stopped
 
     def _note(self, of: Mapping[str, Any], check: Check) -> None:
-        note(self.folder, {"check": check.name, "holds": check.holds, "numbers": check.numbers, **of})
+        note(self.orders.folder, {"check": check.name, "holds": check.holds, "numbers": check.numbers, **of})
         if not check.holds:
             self.progress.note(" ".join([str(check), *map(str, of.values())]))
-
-
-def _unmeasured(run: Places) -> list[tuple[Measurement, ...]] | None:
-    """Rows per point of a series for which nothing runs: predicted, or refused throughout; else None."""
-    if run[0].series.origin == "predicted":
-        return [predicted(where) for where in run]
-    why = [obstacle(where) for where in run]
-    if None in why:
-        return None
-    return [failed_rows(w, failed.status, failed.reason) for w, failed in zip(run, why, strict=True) if failed]
 
 
 @contextmanager
@@ -169,20 +186,3 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
-def _common(configs: Sequence[Composed]) -> dict[str, Any]:
-    """What a run has one of."""
-    for name in ONE_RUN:
-        found = list(dict.fromkeys(repr(config.values.get(name)) for config in configs))
-        if len(found) > 1:
-            raise ValueError(f"one run writes one folder, in one way: {name} cannot be swept; got {', '.join(found)}")
-    return {name: configs[0].values.get(name) for name in ONE_RUN}
-
-
-def _build(config: Composed, command: str) -> Series | Unbuildable:
-    labels = parse_labels(config.values, config.choices, command)
-    try:
-        return predictable(parse_series(config.values, labels))
-    except ValueError as error:
-        return Unbuildable(labels, config, str(error))

@@ -36,6 +36,11 @@ def predicted(where: Where) -> tuple[Measurement, ...]:
     return tuple(told.row(where.point, cell) for cell in where.series.workload.cells)
 
 
+def predicted_us(where: Where, cell: Cell, profile: DeviceProfile) -> float:
+    """The latency alone, of a scope that profiles tell; ValueError if this one has no rate for the dtype."""
+    return float(_Teller(where.series, profile).timed(where, cell)["latency_us_p50"])
+
+
 @dataclass(frozen=True)
 class _Teller:
     """A series on a device's profile."""
@@ -56,7 +61,7 @@ class _Teller:
             "commit": here.commit if here else None,
         }
         if obstacle is None:
-            return Measurement(**columns, **self._timed(where, cell), status="ok")
+            return Measurement(**columns, **self.timed(where, cell), status="ok")
         return Measurement(**columns, status=obstacle[0], reason=one_line(obstacle[1]))
 
     def _obstacle(self, where: Where, scope: str) -> tuple[str, str] | None:
@@ -74,7 +79,7 @@ class _Teller:
             return None
         return "too_large", f"needs {wanted} B for one layer's cache and weights; {self.profile.name} has {there} B"
 
-    def _timed(self, where: Where, cell: Cell) -> dict[str, Any]:
+    def timed(self, where: Where, cell: Cell) -> dict[str, Any]:
         profile, dtype = self.profile, where.point.dtype
         attend, whole = work_of(where, "attend"), work_of(where, cell.scope)
         kind, latency = self._attend_us(where, cell.temperature)

@@ -23,6 +23,8 @@ STATUSES = (
 )
 CLEAN = ("ok", "refused", "too_large")  # a run with only these exits 0
 TIMED = ("ok", "quarantined")  # only these carry what a clock gave
+UNTRIED = ("refused", "too_large")  # only arithmetic was done: a point asked again costs nothing
+BROKEN = ("oom", "timeout", "crash", "error")  # only these carry the last words of a process
 SCOPES = ("attend", "step", "prefill", "recompute", "project", "absorb", "append", "output")
 ALSO = "; also "  # between the reasons of one refusal, each of which may hold a "; " of its own
 _SAMPLED = ("latency_us_p10", "latency_us_p90", "latency_us_ci_low", "latency_us_ci_high", "samples", "rounds")
@@ -60,6 +62,10 @@ class Measurement:
     ``collective_us``: of a step that ``tp`` x ``cp`` processes ran together, the median time in collectives by the rank
     that waited least for the others; null where one rank was measured alone.
     A ``predicted`` row has a latency but no samples and so no spread.
+    ``attempts``: how often this row has been tried in its folder so far, this time included; 0 where a refusal or the
+    end of the worker at an earlier point came first, null where nothing is ever tried (predicted) or counted.
+    ``stderr``: the last lines that the worker's process said before it failed. ``started_at`` never goes back among the
+    rows of one key in one folder: where the clock has, it repeats the newest time there.
     Raises ValueError if the status does not allow the fields that are set.
     """
 
@@ -130,6 +136,8 @@ class Measurement:
     matmul_ceiling_tflops: float | None = None
     status: str
     reason: str | None = None
+    stderr: str | None = None
+    attempts: int | None = None
     audits: str | None = None
     device: str | None = None
     host: str | None = None
@@ -156,6 +164,10 @@ class Measurement:
         spread = [name for name in _SAMPLED if getattr(self, name) is not None]
         if self.origin == "predicted" and spread:
             raise ValueError(f"a predicted row has one computed latency; it cannot carry {', '.join(spread)}")
+        if self.stderr is not None and self.status not in BROKEN:
+            raise ValueError(f"status {self.status} cannot carry stderr")
+        if self.attempts is not None and self.attempts < 0:
+            raise ValueError(f"attempts must be >= 0; got {self.attempts}")
         if (self.status == "ok") != (self.reason is None) or self.reason == "":
             raise ValueError(f"status {self.status} {'has no' if self.status == 'ok' else 'needs a'} reason")
         if self.latency_us_p50 is not None and self.latency_us_p50 <= 0:

@@ -1,5 +1,6 @@
 """Where rows live: one append-only file of JSON lines per series."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,12 +22,26 @@ class SeriesLog:
     def append(self, *rows: Measurement) -> None:
         """Add rows; a torn last line left by a killed run is closed first so that it spoils nothing else."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab+") as file:
-            if file.tell() and not _ends_with_newline(file):
-                file.write(b"\n")
-            file.write("".join(row.to_json() + "\n" for row in rows).encode())
-            file.flush()
+        append_lines(self.path, *(row.to_json() for row in rows))
+
+
+def append_lines(path: Path, *lines: str) -> None:
+    """Add lines and bring them to the disk: all of them, or none if that fails (the disk is full).
+
+    A torn last line, left by a process that was killed, is closed first so that it spoils no other.
+    """
+    with path.open("ab+", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        torn = size > 0 and not _ends_with_newline(file)
+        text = ("\n" * torn + "".join(line + "\n" for line in lines)).encode()
+        try:
+            while text:
+                text = text[file.write(text) :]
             os.fsync(file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(size)
+            raise
 
 
 @dataclass(frozen=True)

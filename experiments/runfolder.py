@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.record import Measurement
-from experiments.records import SeriesLog
+from experiments.records import SeriesLog, append_lines
 
 CHECKS = "checks.jsonl"
 
@@ -59,13 +59,21 @@ def store(folder: Path, rows: tuple[Measurement, ...], samples: Mapping[str, NDA
 
 
 def store_samples(series: Path, samples: Mapping[str, NDArray[np.float64]]) -> None:
-    """Raw samples by key, in the folder of a series."""
+    """Raw samples by key, in the folder of a series; each file is there as a whole, or as it was before."""
     for key, us in samples.items():
         (series / "samples").mkdir(parents=True, exist_ok=True)
-        np.save(series / "samples" / f"{key}.npy", us)
+        part = series / "samples" / f"{key}.part"
+        try:
+            with part.open("wb") as file:
+                np.save(file, us)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, part.with_name(f"{key}.npy"))
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
 
 
 def note(folder: Path, check: Mapping[str, Any]) -> None:
     """Append what was found out about the run itself, not about one row, to its file of checks."""
-    with (folder / CHECKS).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(check, allow_nan=False, ensure_ascii=False) + "\n")
+    append_lines(folder / CHECKS, json.dumps(check, allow_nan=False, ensure_ascii=False))

@@ -153,7 +153,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def test_wheel_holds_every_config_once_and_what_reports_are_made_of(wheel: Path) -> None:
+def test_d16_the_wheel_holds_every_config_once_and_what_reports_are_made_of(wheel: Path) -> None:
     held = Counter(zipfile.ZipFile(wheel).namelist())
     configs = {f"experiments/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")}
     assert configs == {name for name in held if name.endswith(".yaml")}
@@ -171,7 +171,7 @@ def test_wheel_holds_every_config_once_and_what_reports_are_made_of(wheel: Path)
 
 
 @pytest.mark.slow
-def test_wheel_works_from_any_folder(wheel: Path, tmp_path: Path) -> None:
+def test_d16_the_wheel_works_from_any_folder(wheel: Path, tmp_path: Path) -> None:
     """One value of every config group, through the console scripts, where there is no checkout."""
     unpacked, elsewhere = tmp_path / "unpacked", tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -79,10 +79,10 @@ def find_device(kind: str) -> Device | None:
     if not torch.cuda.is_available():
         return None
     device = _cuda()
-    return device if kind == "cuda" or _is_model(kind, device.name) else None
+    return device if kind == "cuda" or is_model(kind, device.name) else None
 
 
-def _is_model(kind: str, name: str) -> bool:
+def is_model(kind: str, name: str) -> bool:
     """Whether a driver's name (``NVIDIA H100 80GB HBM3``) is that of ``h100_sxm``; cards for PCIe are slower ones."""
     words = re.split(r"[^a-z0-9]+", name.lower())
     return kind.split("_")[0] in words and not {"pcie", "nvl"} & set(words)
@@ -149,6 +149,7 @@ def _cgroup_free() -> int:
     return 1 << 62 if limit == "max" else max(0, int(limit) - int(used))
 
 
+@cache
 def _versions() -> str:
     found = [f"python {platform.python_version()}"]
     for name in _VERSIONED:

@@ -48,7 +48,7 @@ def measure_point(entrants: Sequence[Entrant], timer: TimerChoice, benches: Benc
 
 def interrupted(where: Where) -> tuple[Measurement, ...]:
     """Rows of a point that was being measured when the user stopped the run."""
-    return failed_rows(where.now(), "interrupted", "stopped by the user")
+    return failed_rows(where.now(), Failed("interrupted", "stopped by the user"))
 
 
 def _roofless(where: Where, benches: Benches) -> Failed | None:

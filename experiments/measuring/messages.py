@@ -50,10 +50,15 @@ class Release:
 
 @dataclass(frozen=True)
 class Failed:
-    """The status and reason of rows that will have no latency."""
+    """The status and reason of rows that will have no latency, and the last words of the process that failed.
+
+    ``tried``: whether anything was, at this point; not where a refusal, or the worker's end before it, came first.
+    """
 
     status: str
     reason: str
+    stderr: str | None = None
+    tried: bool = True
 
 
 @dataclass(frozen=True)

@@ -12,21 +12,24 @@ import os
 import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from experiments.measuring.device import Device
-from experiments.measuring.messages import Begin, Failed, Kept, Reply, Request
+from experiments.measuring.messages import Begin, Failed, Kept, Ready, Reply, Request
 from experiments.measuring.series import Series
 from experiments.measuring.timing import make_timer
 from experiments.measuring.worker import Worker
+from experiments.record import BROKEN
 
 PROCESS_BYTES = 640 * 2**20  # of host memory that a worker takes, noise to copy from included
 START_S = 300  # for imports, on a machine that is doing something else
 LINGER_S = 3  # between a process's last word and its end
 TAIL = 400  # characters of a dead worker's last words that go into the reason
+STDERR_BYTES = 2048  # of the last that a worker said, which go into the row of their own
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
@@ -57,6 +60,7 @@ class Remote:
         self.said = os.fdopen(handle, "rb")
         self.timeout_s = timeout_s
         self.words = Path(words)
+        self.quoted = 0  # bytes of it that some row has
         self.lost: Failed | None = None
         self.kept_bytes = 0
         self.pipe, theirs = context.Pipe()
@@ -73,7 +77,7 @@ class Remote:
         answer = self._hear(START_S)
         self.words.unlink(missing_ok=True)  # both sides have it open: nothing is left behind, however the run ends
         if isinstance(answer, Failed):
-            self.lost = Failed(answer.status, f"while its worker started: {answer.reason}")
+            self.lost = replace(answer, reason=f"while its worker started: {answer.reason}", tried=False)
 
     def ask(self, request: Request) -> Reply:
         """Send and wait."""
@@ -85,7 +89,7 @@ class Remote:
             return self._lose(self._died())
         reply = self._hear(self.timeout_s)
         self.kept_bytes = reply.bytes if isinstance(reply, Kept) else self.kept_bytes
-        return reply
+        return self._quoted(reply)
 
     def close(self) -> None:
         """Let it go, and kill it if it does not: what it holds, nobody will miss."""
@@ -98,7 +102,7 @@ class Remote:
         told = wait([self.pipe, self.process.sentinel], timeout_s)
         if not told:
             self.process.kill()
-            return self._lose(Failed("timeout", f"no answer within {timeout_s:g} s; killed"))
+            return self._lose(Failed("timeout", f"no answer within {timeout_s:g} s; killed", self._last_words()))
         if self.pipe in told:
             with contextlib.suppress(EOFError, OSError):
                 reply: Reply = self.pipe.recv()
@@ -109,8 +113,30 @@ class Remote:
         self._end()
         code = self.process.exitcode or 0
         how = f"exit status {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
-        words = " ".join(self.said.read().decode(errors="replace").split())[-TAIL:]
-        return Failed("crash", f"the worker process ended: {how}" + (f": {words}" if words else ""))
+        said = self._last_words()
+        words = " ".join((said or "").split())[-TAIL:]
+        return Failed("crash", f"the worker process ended: {how}" + (f": {words}" if words else ""), said)
+
+    def _quoted(self, reply: Reply) -> Reply:
+        """The reply, with what the worker has said since it was last heard where something went wrong in it."""
+        if isinstance(reply, Failed) and reply.status in BROKEN and reply.stderr is None:
+            return replace(reply, stderr=self._last_words())
+        if isinstance(reply, Ready):
+            wrong = {s: f for s, f in reply.scopes.items() if isinstance(f, Failed) and f.status in BROKEN}
+            said = self._last_words() if wrong else None
+            return replace(reply, scopes={**reply.scopes, **{s: replace(f, stderr=said) for s, f in wrong.items()}})
+        return reply
+
+    def _last_words(self) -> str | None:
+        """The last lines on its standard error since this was asked before, as text that a row can hold."""
+        end = self.said.seek(0, os.SEEK_END)
+        start = max(self.quoted, end - STDERR_BYTES)
+        self.said.seek(start)
+        self.quoted = end
+        text = self.said.read(end - start).decode(errors="replace")
+        if start > 0 and end - start == STDERR_BYTES:
+            text = text.partition("\n")[2] or text  # the first line has lost its beginning
+        return text.strip("\n") or None
 
     def _end(self) -> None:
         self.process.join(LINGER_S)
@@ -120,7 +146,8 @@ class Remote:
     def _lose(self, why: Failed) -> Failed:
         """Answer ``why`` now, and from now on that it was lost before."""
         self.kept_bytes = 0
-        self.lost = Failed(why.status, f"not tried, for at an earlier point: {why.reason}")
+        reason = f"not tried, for at an earlier point: {why.reason}"
+        self.lost = Failed(why.status, reason, tried=False)
         return why
 
 
@@ -135,7 +162,7 @@ def serve(pipe: Connection, setup: Setup) -> None:
     faulthandler.enable()
     device = setup.device
     timer = make_timer(setup.series.timer.kind, device.kind, device.synchronize)
-    worker = Worker(setup.series, setup.threads, device, timer)
+    worker = Worker(setup.series, setup.threads, device, timer, traceback.print_exception)
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             pipe.send(worker.ask(pipe.recv()))

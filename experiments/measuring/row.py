@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from experiments.measuring.device import Device
+from experiments.measuring.messages import Failed
 from experiments.measuring.series import Labels, Series
 from experiments.measuring.statistics import Summary
 from experiments.measuring.workload import Cell
-from experiments.record import Measurement, point_key
+from experiments.record import UNTRIED, Measurement, point_key
 from variants.contract.cost import Floor, Point, Work, cache_bytes
 from variants.contract.keep import Window
 from variants.contract.layout import CacheLayout
@@ -41,14 +42,27 @@ class Where:
         return replace(self, started_at=_now())
 
 
-def failed_row(where: Where, cell: Cell, status: str, reason: str) -> Measurement:
+def failed_row(where: Where, cell: Cell, failed: Failed) -> Measurement:
     """A row for a point that has no latency: everything that arithmetic knows, and why."""
-    return Measurement(**known(where, cell.scope, cell.temperature), status=status, reason=one_line(reason))
+    tried = failed.tried and failed.status not in UNTRIED
+    return Measurement(
+        **known(where, cell.scope, cell.temperature),
+        status=failed.status,
+        reason=one_line(failed.reason),
+        stderr=failed.stderr,
+        attempts=int(tried),
+    )
 
 
-def failed_rows(where: Where, status: str, reason: str) -> tuple[Measurement, ...]:
+def failed_rows(where: Where, failed: Failed) -> tuple[Measurement, ...]:
     """All rows of such a point."""
-    return tuple(failed_row(where, cell, status, reason) for cell in where.series.workload.cells)
+    return tuple(failed_row(where, cell, failed) for cell in where.series.workload.cells)
+
+
+def row_key(where: Where, scope: str, temperature: str) -> str:
+    """The key of a row: a hash of all that decides it; no paths, no names of machines, no verbosity."""
+    here = {"scope": scope, "temperature": temperature, "batch": where.point.batch, "context": where.point.context}
+    return point_key({**where.series.identity(), **here, "device": _device_kind(where), "threads": where.threads})
 
 
 def unbuildable_row(labels: Labels, raw: Mapping[str, Any], reason: str) -> Measurement:
@@ -77,6 +91,7 @@ def unbuildable_row(labels: Labels, raw: Mapping[str, Any], reason: str) -> Meas
         started_at=_now(),
         status="error",
         reason=one_line(reason),
+        attempts=1,
     )
 
 
@@ -127,10 +142,12 @@ def one_line(text: str, limit: int = 2000) -> str:
 
 def _identity_columns(where: Where, scope: str, temperature: str) -> dict[str, Any]:
     series, point, labels, workload = where.series, where.point, where.series.labels, where.series.workload
-    here = {"scope": scope, "temperature": temperature, "batch": point.batch, "context": point.context}
     return {
-        **here,
-        "key": point_key({**series.identity(), **here, "device": _device_kind(where), "threads": where.threads}),
+        "key": row_key(where, scope, temperature),
+        "scope": scope,
+        "temperature": temperature,
+        "batch": point.batch,
+        "context": point.context,
         "study": labels.study,
         "series": series.name,
         "attention": labels.attention,

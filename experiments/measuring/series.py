@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from experiments.measuring.workload import Workload
@@ -104,6 +104,10 @@ class Series:
 
     def identity(self) -> dict[str, Any]:
         """All that decides a measurement of this series, its points apart; no paths, no verbosity."""
+        return dict(self._identity)
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
         workload = self.workload
         return {
             "attention": self.labels.attention,

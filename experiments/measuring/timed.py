@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from experiments.measuring import audit
 from experiments.measuring.bench import Bench, Benches
 from experiments.measuring.cold import is_cold
-from experiments.measuring.messages import Ready, Scoped
+from experiments.measuring.messages import Failed, Ready, Scoped
 from experiments.measuring.rounds import Lane
 from experiments.measuring.row import Where, failed_row, failed_rows, known, roofline_columns, timed_columns, work_of
 from experiments.measuring.statistics import Summary, summarise
@@ -43,7 +43,7 @@ class Race:
 def rows_of_lane(lane: Lane, race: Race, benches: Benches) -> Measured:
     """All rows of a lane: timed, or without a latency and with the reason."""
     if lane.failed is not None:
-        return Measured(failed_rows(lane.where, lane.failed.status, lane.failed.reason), {})
+        return Measured(failed_rows(lane.where, lane.failed), {})
     rows, samples = [], {}
     for cell in lane.where.series.workload.cells:
         row = _row(lane, cell, race, benches)
@@ -56,7 +56,7 @@ def rows_of_lane(lane: Lane, race: Race, benches: Benches) -> Measured:
 def _row(lane: Lane, cell: Cell, race: Race, benches: Benches) -> Measurement:
     blocked = lane.blocked.get(cell.scope)
     if blocked is not None:
-        return failed_row(lane.where, cell, blocked.status, blocked.reason)
+        return failed_row(lane.where, cell, blocked)
     assert lane.ready is not None
     scoped = lane.ready.scopes[cell.scope]
     assert isinstance(scoped, Scoped)
@@ -71,7 +71,7 @@ def _unproved(where: Where, cell: Cell, ready: Ready, bench: Bench) -> Measureme
     if said == cell.temperature or said not in where.series.workload.temperatures:
         return None
     needs = f"cold needs {EVICTING}x the last-level cache ({where.last_level_cache} B); got {reuse} B"
-    return failed_row(where, cell, "refused", needs)
+    return failed_row(where, cell, Failed("refused", needs))
 
 
 def _timed_row(lane: Lane, cell: Cell, ready: Ready, scoped: Scoped, race: Race, bench: Bench) -> Measurement:
@@ -109,7 +109,7 @@ def _timed_row(lane: Lane, cell: Cell, ready: Ready, scoped: Scoped, race: Race,
         audit.allocated_as_predicted(ready.allocated_bytes, columns["allocated_bytes"]),
         audit.no_outliers(summary),
     )
-    return Measurement(**columns, **_verdict(checks))
+    return Measurement(**columns, **_verdict(checks), attempts=1)
 
 
 def _read_ceiling(where: Where, temperature: str, work: Work, summary: Summary, bench: Bench) -> float:

@@ -1,7 +1,7 @@
 """The one who prepares and times a series: asked point by point, in the run's process or in one of its own."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -39,13 +39,21 @@ from variants.view import TORCH_DTYPES
 
 
 class Worker:
-    """Holds the replicas of one point at a time. Any exception is an answer, Ctrl-C apart."""
+    """Holds the replicas of one point at a time. Any exception is an answer, Ctrl-C apart; ``tell`` hears of it."""
 
-    def __init__(self, series: Series, threads: int, device: Device, timer: Timer) -> None:
+    def __init__(
+        self,
+        series: Series,
+        threads: int,
+        device: Device,
+        timer: Timer,
+        tell: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
         self.series = series
         self.threads = threads
         self.device = device
         self.timer = timer
+        self.tell = tell
         self.weights: list[Attention] = []  # of the replicas: the same at every point, so they stay
         self.layers: dict[int, float] = {}  # and what was proved of the first ones
         self.replicas: list[Replica] = []
@@ -65,7 +73,7 @@ class Worker:
             with fixed_threads(self.threads), torch.no_grad():
                 return self._answer(request)
         except Exception as error:  # whatever one point does wrong is that point's row, and the next one runs
-            return failure(error)
+            return self._failure(error)
 
     def close(self) -> None:
         """Give up what is held."""
@@ -120,10 +128,14 @@ class Worker:
             hardest = min(self.series.workload.temperatures)  # cold, if asked for, calls every replica
             us = [self.timer.time(call) for call in self._calls(Cell(scope, hardest))]
         except Exception as error:  # what one scope does wrong is its row, and the next one runs
-            return failure(error)
+            return self._failure(error)
         first = us[0] if made.first_call_us is None else made.first_call_us
         checks = (*made.proofs, *made.checks)
         return Scoped(made.kernel, checks, made.plan_us, first, sum(us[1:]), made.transient_bytes)
+
+    def _failure(self, error: Exception) -> Failed:
+        self.tell(error)
+        return failure(error)
 
     def _touch(self, cell: Cell) -> Touched:
         start = time.perf_counter()

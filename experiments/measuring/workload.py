@@ -9,6 +9,7 @@ from variants.contract.scopes import SCOPES
 from variants.contract.tokens import parse_tokens
 
 TEMPERATURES = ("cold", "warm")
+AS_DTYPE = (None, False, "off", "no", "none")  # of kv_dtype: nothing is quantised; YAML reads a bare off as false
 _OPTIONS = ("batch", "context", "queries", "dtype", "kv_dtype", "seed", "scopes", "temperature")
 
 
@@ -43,8 +44,8 @@ class Workload:
         """From a config mapping; ValueError names the field, what is accepted and what was given."""
         if set(raw) != set(_OPTIONS):
             raise ValueError(f"workload needs the options {', '.join(_OPTIONS)}; got {', '.join(map(str, raw))}")
-        dtype = Dtype.parse(raw["dtype"])
-        kv_dtype = dtype if raw["kv_dtype"] is None else Dtype.parse(raw["kv_dtype"])
+        dtype = _dtype(raw["dtype"], "workload.dtype")
+        kv_dtype = dtype if raw["kv_dtype"] in AS_DTYPE else _dtype(raw["kv_dtype"], "workload.kv_dtype")
         queries = parse_tokens(raw["queries"], "workload.queries")
         contexts = _each(raw["context"], "workload.context")
         if min(contexts) < queries:
@@ -59,6 +60,13 @@ class Workload:
             scopes=_names(raw["scopes"], "workload.scopes", SCOPES),
             temperatures=_names(raw["temperature"], "workload.temperature", TEMPERATURES),
         )
+
+
+def _dtype(value: object, name: str) -> Dtype:
+    try:
+        return Dtype.parse(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _each(value: object, name: str) -> tuple[int, ...]:

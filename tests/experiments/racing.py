@@ -117,5 +117,9 @@ class Ending:
             os._exit(7)
         if self.how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.how == "error" and len(self.made) == 1:
+            os.write(2, b"words " * 1000 + b"\n" + b"\xff a line that is no text\n" * 20)
+            raise RuntimeError("no such kernel")
         if self.how == "hang":
+            os.write(2, b"I think\nand think\n")
             time.sleep(1000)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from experiments import launcher
-from experiments.launcher import INTERRUPTED, UNCLEAN, launch
+from experiments.launcher import INTERRUPTED, launch
 from experiments.measuring import prepare as preparing
 from experiments.measuring import worker as working
 from experiments.measuring.measure import measure_point
@@ -24,7 +24,6 @@ from experiments.record import STATUSES
 from experiments.records import load
 from experiments.runfolder import CHECKS, locked
 from tests.experiments.builders import (
-    TINY,
     OneBench,
     Scripted,
     bench,
@@ -35,8 +34,6 @@ from tests.experiments.builders import (
     rows_of,
     series,
 )
-
-EIGHT: dict[str, Any] = {**TINY, "name": "eight", "hidden_size": 128, "num_attention_heads": 8}
 
 
 @pytest.fixture(autouse=True)
@@ -65,38 +62,6 @@ def test_a_run_stores_rows_and_samples_by_series(tmp_path: Path) -> None:
         assert np.median(us) == row.latency_us_p50
     assert len([path for path in run.rglob("*.npy") if not path.stem.endswith(".again")]) == 8
     assert load(run).warnings == ()
-
-
-def test_d01_one_config_that_cannot_be_built_is_a_row_and_the_others_run(capfd: pytest.CaptureFixture[str]) -> None:
-    configs = [composed("gqa", model=EIGHT, options={"num_kv_heads": n}, scopes=["step"]) for n in (2, 3, 4)]
-    assert launch(configs, "") == UNCLEAN == 3
-    rows = load(Path("results")).rows
-    assert Counter(r.status for r in rows) == {"ok": 4, "error": 1}
-    assert {r.num_kv_heads for r in rows if r.status == "ok"} == {2, 4}
-    (bad,) = (r for r in rows if r.status == "error")
-    assert bad.reason == "num_kv_heads must be at least 1 and divide num_q_heads; got num_q_heads=8, num_kv_heads=3"
-    assert bad.latency_us_p50 is None
-    assert (bad.model, bad.attention) == ("eight", "gqa")
-    said = capfd.readouterr().err
-    assert said.index("num_kv_heads=3") < said.rindex("gqa-contiguous-sdpa")  # before the next series starts
-    assert "rows: 4 ok, 1 error; in results/runs/test" in said
-
-
-def test_d01_memory_that_runs_out_in_one_series_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = preparing.prepare
-
-    def prepare(made: Series, *args: Any) -> Any:
-        if made.labels.attention == "mha":
-            raise MemoryError("no more")
-        return real(made, *args)
-
-    monkeypatch.setattr(working, "prepare", prepare)
-    assert launch([composed(a, scopes=["step"], context=16) for a in ("gqa", "mha", "mqa")], "") == 3
-    assert Counter((r.attention, r.status, r.reason) for r in load(Path("results")).rows) == {
-        ("gqa", "ok", None): 1,
-        ("mha", "oom", "out of memory: no more"): 1,
-        ("mqa", "ok", None): 1,
-    }
 
 
 def test_if_nothing_can_be_built_nothing_is_written(tmp_path: Path) -> None:
@@ -266,7 +231,68 @@ def test_threads_are_as_before_after_a_run() -> None:
     assert torch.get_num_threads() == before
 
 
+# fail_fast
+
+
+def test_fail_fast_ends_after_the_first_point_that_is_not_clean(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    real = preparing.prepare
+
+    def prepare(made: Series, point: Any, *args: Any) -> Any:
+        if made.labels.attention == "mla" and point.context == 32:
+            raise RuntimeError("no")
+        return real(made, point, *args)
+
+    monkeypatch.setattr(working, "prepare", prepare)
+    both = [composed(a, scopes=["step"], context=[16, 32, 64], conduct={"fail_fast": True}) for a in ("gqa", "mla")]
+    assert launch(both, "") == 3
+    rows = load(Path("results")).rows
+    assert Counter((r.context, r.status) for r in rows) == {(16, "ok"): 2, (32, "ok"): 1, (32, "error"): 1}
+    said = capfd.readouterr().err
+    assert "stopped at the first row that is not clean (fail_fast=true)" in said
+    assert "2 of 6 points are left" in said
+    monkeypatch.setattr(working, "prepare", real)
+    assert launch(both, "") == 3  # what is there does not stop it
+    assert Counter(r.context for r in load(Path("results")).rows) == {16: 2, 32: 2, 64: 2}
+
+
+def test_fail_fast_ends_before_anything_runs_if_a_config_cannot_be_built() -> None:
+    fast = {"fail_fast": True}
+    assert launch([composed(conduct=fast), composed(options={"num_kv_heads": 3}, conduct=fast)], "") == 3
+    assert [r.status for r in load(Path("results")).rows] == ["error"]
+
+
 # progress
+
+
+def test_the_slowest_points_are_named_where_there_are_several(capfd: pytest.CaptureFixture[str]) -> None:
+    launch([composed(a, scopes=["step"], context=[16, 32, 48, 64, 80]) for a in ("gqa", "mla")], "")
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith("slowest points: "))
+    points = line.removeprefix("slowest points: ").split("; ")
+    assert len(points) == 3
+    assert all(re.fullmatch(r"[\d.]+ s gqa, mla (16|32|48|64|80), batch 1", point) for point in points)
+    seconds = [float(point.split()[0]) for point in points]
+    assert seconds == sorted(seconds, reverse=True)
+
+
+@pytest.mark.parametrize("colours", [True, False])
+def test_on_a_terminal_there_is_a_line_per_series_and_one_for_all(
+    colours: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich's way to be told that this is a terminal
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if not colours:
+        monkeypatch.setenv("NO_COLOR", "1")
+    launch([composed(a, scopes=["step"], context=[16, 32]) for a in ("gqa", "mla")], "")
+    said = capfd.readouterr().err
+    frames = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said)
+    assert re.search(r"all points +\S* +4/4", frames)
+    assert re.search(r"gqa-contiguous-sdpa-tiny-fp32-tp1-\w+ +\S* +2/2.*gqa step 32: \d+ us", frames)
+    assert re.search(r"mla-contiguous-sdpa-tiny-fp32-tp1-\w+ +\S* +2/2.*mla step 32: \d+ us", frames)
+    assert bool(re.search(r"\x1b\[[\d;]*3[0-9]", said)) == colours
 
 
 def test_without_a_terminal_there_are_plain_lines_and_no_control_codes(capfd: pytest.CaptureFixture[str]) -> None:
@@ -294,14 +320,6 @@ def test_markup_in_a_reason_is_text(capfd: pytest.CaptureFixture[str], monkeypat
     monkeypatch.setattr(working, "prepare", fail)
     assert launch([composed(context=16)], "") == 3
     assert "error: RuntimeError: [bold]shape [2, 3][/bold] :smile:" in capfd.readouterr().err
-
-
-def test_a_second_run_of_the_same_settings_adds_rows() -> None:
-    for _ in range(2):
-        assert launch([composed(context=16, scopes=["step"])], "") == 0
-    rows = load(Path("results")).rows
-    assert len(rows) == 2
-    assert rows[0].key == rows[1].key
 
 
 def test_composed_configs_are_not_changed() -> None:

@@ -107,6 +107,23 @@ def test_a_row_that_was_not_timed_carries_nothing_of_a_clock(column: str) -> Non
 
 
 @pytest.mark.parametrize("status", STATUSES)
+def test_only_what_broke_has_last_words(status: str) -> None:
+    if status in ("oom", "timeout", "crash", "error"):
+        said = row(status=status, stderr="Traceback\n  so it was\n")
+        assert Measurement.from_json(said.to_json()) == said
+    else:
+        with pytest.raises(ValueError, match=f"status {status} cannot carry stderr"):
+            row(status=status, stderr="x")
+
+
+def test_tries_are_counted_from_none() -> None:
+    assert row(status="refused", attempts=0).attempts == 0
+    assert row().attempts is None
+    with pytest.raises(ValueError, match="attempts must be >= 0; got -1"):
+        row(attempts=-1)
+
+
+@pytest.mark.parametrize("status", STATUSES)
 def test_every_status_but_ok_says_why(status: str) -> None:
     if status == "ok":
         with pytest.raises(ValueError, match="status ok has no reason"):

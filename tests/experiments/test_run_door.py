@@ -180,84 +180,36 @@ def test_the_study_may_be_overridden(street: Street) -> None:
     assert street.files()[2].startswith("results/runs/mine")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "contexts"),
-    [
-        (("workload.context=[3,17,64]",), [[3, 17, 64]]),
-        (("-m", "workload.context=[3],[17,64]"), [[3], [17, 64]]),
-    ],
-)
-def test_d12_a_list_is_one_series_and_a_sweep_of_lists_is_several(
-    street: Street, arguments: tuple[str, ...], contexts: list[list[int]]
-) -> None:
-    rows = run(street, *arguments, "workload.scopes=step")
-    assert [r.context for r in rows] == [c for part in contexts for c in part]
+# the same again, and before
 
 
-def test_d12_a_comma_without_m_is_an_error_that_says_what_to_do(street: Street) -> None:
-    said = street.knock(main, "workload.context=3,17").refusal
-    assert said.startswith("Ambiguous value for argument 'workload.context=3,17' 1. To use it as a list, use key=[")
-    assert "--multirun" in said
+@pytest.mark.parametrize("hydra_launcher", ["rounds", "basic"])
+def test_the_same_command_again_measures_nothing(street: Street, hydra_launcher: str) -> None:
+    arguments = ("-m", "attention=gqa,mla", "workload.context=16", f"hydra/launcher={hydra_launcher}")
+    before = run(street, *arguments)
+    assert run(street, *arguments) == before
+    assert len(run(street, *arguments, "resume=all")) == 2 * len(before)
+    said = street.knock(main, *with_small(*arguments, "resume=none")).refusal
+    assert said.startswith("results/runs/adhoc already holds rows of this run, and resume=none")
+
+
+@pytest.mark.parametrize("hydra_launcher", ["rounds", "basic"])
+def test_jobs_of_one_sweep_are_no_rows_of_an_earlier_run(street: Street, hydra_launcher: str) -> None:
+    arguments = ("-m", "attention=gqa,mla", "workload.context=16", "workload.scopes=step")
+    assert len(run(street, *arguments, f"hydra/launcher={hydra_launcher}", "resume=none")) == 2
+
+
+def test_a_plan_is_printed_and_nothing_is_written(street: Street) -> None:
+    answer = street.knock(main, *with_small("study=quick", "workload.context=[16,32]", "plan=true"))
+    assert (answer.code, answer.err) == (0, "")
+    assert "8 points of 4 series: 0 are there, 8 to be measured" in answer.out
+    assert "\x1b" not in answer.out
     assert street.files() == []
 
 
-def test_d09_counts_on_the_command_line_and_in_a_sweep(street: Street) -> None:
-    pretend(device(free=10), street.monkeypatch)
-    listed = run(street, "workload.context=[1e5,1k,131072,128k,1_000,'64']", "workload.scopes=step", "name=listed")
-    assert [r.context for r in listed] == [100_000, 1024, 131_072, 1000, 64]  # 128k is 131072, once
-    assert {r.status for r in listed} == {"too_large"}
-    swept = run(street, "-m", "workload.context=128k,1e5", "workload.scopes=step", "name=swept")
-    assert [r.context for r in swept[-2:]] == [131_072, 100_000]
-
-
-@pytest.mark.parametrize("typed", ["2.7", "-1", "nan", "0x10", "true", "''"])
-def test_d09_what_is_no_count_is_refused_by_value(street: Street, typed: str) -> None:
-    said = street.knock(main, *SMALL, f"workload.context={typed}").refusal
-    assert said.startswith("workload.context must be a whole number >= 1, optionally with k (1024) or M (1048576); got")
-    assert street.files() == []
-
-
-def test_d09_counts_and_names_in_yaml(street: Street) -> None:
-    study = street.folder / "mine" / "study"
-    study.mkdir(parents=True)
-    (study / "s.yaml").write_text(
-        "# @package _global_\nname: 'once'\nworkload: {context: [1e5, 1_000, 128k], scopes: [step]}\n"
-        "model: {name: '1e234'}\n"
-    )
-    pretend(device(free=10), street.monkeypatch)
-    rows = run(street, "--config-dir", "mine", "study=s")
-    assert [r.context for r in rows] == [100_000, 1000, 131_072]
-    assert {r.model for r in rows} == {"1e234"}  # a name stays text
-
-
-def test_d01_a_bad_config_of_a_sweep_is_a_row(street: Street) -> None:
-    answer = street.knock(main, "-m", *SMALL, "attention.num_kv_heads=3,2,9", "workload.context=16", "tp=1")
-    assert answer.code == 3
-    rows = load(street.folder / "results").rows
-    assert Counter((r.num_kv_heads, r.status) for r in rows) == {(3, "ok"): 2, (9, "ok"): 2, (None, "error"): 1}
-    assert "got num_q_heads=9, num_kv_heads=2" in answer.err
-    assert "rows: 4 ok, 1 error; in results/runs/adhoc" in answer.err
-
-
-def test_results_go_where_the_command_was_typed(street: Street) -> None:
-    run(street, "workload.context=16", "workload.scopes=step")
-    assert (street.folder / "results" / "runs" / "adhoc").is_dir()
-    answer = street.knock(main, *SMALL, "workload.context=16", "workload.scopes=step", "results=../elsewhere/here")
-    assert answer.code == 0
-    assert (street.folder.parent / "elsewhere" / "here" / "runs" / "adhoc").is_dir()
-
-
-@pytest.mark.parametrize("results", ["tmp dir/a=b,c#1/конфиг", "a%b@c*d|e", "with 'quotes'"])
-def test_d07_special_characters_work_in_quotes(street: Street, results: str) -> None:
-    answer = street.knock(main, *SMALL, f'results="{results}"', "workload.context=16", "workload.scopes=step")
-    assert answer.code == 0, answer
-    assert len(load(street.folder / results).rows) == 1
-
-
-@pytest.mark.parametrize("value", ["a=b", "tmp dir/конфиг"])
-def test_d07_without_quotes_the_error_shows_them(street: Street, value: str) -> None:
-    said = street.knock(main, f"results={value}").refusal
-    assert said.endswith(f"""(special characters need quotes: 'results="{value}"')""")
+def test_a_plan_of_bad_input_is_refused_like_a_run(street: Street) -> None:
+    assert street.knock(main, *with_small("plan=true", "workload.context=0")).refusal
+    assert street.knock(main, *with_small("plan=maybe")).refusal == "plan must be true or false; got 'maybe'"
     assert street.files() == []
 
 

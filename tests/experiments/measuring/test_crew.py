@@ -111,6 +111,31 @@ def test_a_process_that_ends_or_never_answers_leaves_the_others_rows() -> None:
     assert killed == "the worker process ended: killed by SIGKILL"
     assert hung == "no answer within 2 s; killed"
     assert later[1] == f"not tried, for at an earlier point: {exited}"
+    assert [(one.rows[0].stderr, one.rows[0].attempts) for one in told[0][1:]] == [
+        ("the kernel says goodbye", 1),
+        (None, 1),
+        ("I think\nand think", 1),
+    ]
+    assert [(one.rows[0].stderr, one.rows[0].attempts) for one in told[1][1:]] == [(None, 0)] * 3
+
+
+@pytest.mark.slow
+def test_an_error_in_a_process_leaves_its_last_words_and_the_process_goes_on() -> None:
+    """Once as an error of one point, of which the last 2 kB are kept, and then the next point is measured."""
+    (first, *rest) = places("gqa", device(last_level_cache=2**20), backend="eager", scopes=["attend"])
+    ending = replace(first.series, backend=Ending("error", calls=0))
+    benches, group = Benches(), (tuple(replace(where, series=ending) for where in (first, *rest)),)
+    crew = Crew(Conduct("process", None, 8), benches)
+    try:
+        told = [_measure(crew, benches, group, index)[0].rows[0] for index in range(2)]
+    finally:
+        crew.dismiss()
+    assert [(row.status, row.attempts) for row in told] == [("error", 1), ("ok", 1)]
+    assert told[0].reason == "RuntimeError: no such kernel"
+    lines = str(told[0].stderr).splitlines()
+    assert lines[-1] == "RuntimeError: no such kernel"
+    assert "Traceback" not in lines[0]  # the beginning is far above
+    assert len(str(told[0].stderr).encode()) <= 2048 + 2 * len(lines[0])
 
 
 def _measure(crew: Crew, benches: Benches, group: Group, index: int) -> list[Measured]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from experiments.measuring.messages import Failed
 from experiments.measuring.point import points
 from experiments.measuring.row import Where, failed_row, unbuildable_row
 from experiments.measuring.series import Series, TimerChoice, parse_labels, parse_series
@@ -73,7 +74,7 @@ def test_a_folder_name_can_be_read_and_is_safe() -> None:
 
 def key(of: Series, scope: str = "step", threads: int = 2, kind: str = "cpu", context: int = 16, batch: int = 1) -> str:
     where = Where(of, Point(batch, context, of.workload.queries, of.workload.dtype), device(kind=kind), threads)
-    return failed_row(where, Cell(scope, of.workload.temperatures[0]), "error", "x").key
+    return failed_row(where, Cell(scope, of.workload.temperatures[0]), Failed("error", "x")).key
 
 
 OTHERWISE: dict[str, Callable[[], str]] = {
@@ -132,7 +133,7 @@ def test_another_machine_of_the_same_kind_has_the_same_key() -> None:
     made = series()
     point = points(made)[0]
     keys = {
-        failed_row(Where(made, point, on, 2), Cell("step", "cold"), "error", "x").key
+        failed_row(Where(made, point, on, 2), Cell("step", "cold"), Failed("error", "x")).key
         for on in (replace(device(), name=name, host=name) for name in ("a", "b"))
     }
     assert len(keys) == 1
@@ -240,7 +241,10 @@ def test_the_model_of_an_unbuildable_row_is_called_as_in_other_rows() -> None:
     labels = parse_labels(config.values, config.choices, "")
     built = parse_series(config.values, labels)
     where = Where(built, points(built)[0], device(), 2)
-    unbuilt, failed = unbuildable_row(labels, config.values, "x"), failed_row(where, Cell("step", "cold"), "error", "x")
+    unbuilt, failed = (
+        unbuildable_row(labels, config.values, "x"),
+        failed_row(where, Cell("step", "cold"), Failed("error", "x")),
+    )
     assert unbuilt.model == failed.model == "tiny"
 
 
@@ -257,7 +261,7 @@ def test_a_tp_that_is_no_number_still_gives_a_row() -> None:
 
 def test_a_reason_is_one_bounded_line() -> None:
     made = series()
-    row = failed_row(Where(made, points(made)[0], None, 2), Cell("step", "cold"), "crash", "x\n" * 2000)
+    row = failed_row(Where(made, points(made)[0], None, 2), Cell("step", "cold"), Failed("crash", "x\n" * 2000))
     assert row.reason is not None
     assert len(row.reason) == 2000
     assert row.reason.startswith("x x x")
