@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.pairs import listed
-from experiments.planning.amounts import parse_bytes, parse_count, parse_mix
+from experiments.planning.amounts import parse_count, parse_mix
 from experiments.planning.capacity import PARAMETERS, preset_weight_bytes
 from experiments.planning.fits import Budget, Load
 from experiments.planning.formats import parse_format
@@ -15,6 +15,7 @@ from experiments.planning.hf.read import FORMS, read_config
 from experiments.planning.model_cache import ModelCache
 from experiments.planning.paging import PAGE
 from experiments.planning.table import Asked
+from variants.contract.amounts import parse_bytes
 
 FITTING = ("weights", "memory", "devices", "reserve", "mix")
 

@@ -37,6 +37,7 @@ def _report(values: Mapping[str, Any], command: str) -> None:
     if not values["runs"]:
         raise ValueError("runs must name the folder of a run, e.g. runs=results/runs/quick; got nothing")
     # pandas, matplotlib and jinja2 are only needed from here on, and `--help` is not to wait for them
+    from experiments.planning.others import other_weight_elements
     from experiments.telling.evidence import read_evidence
     from experiments.telling.rule import Rule
     from experiments.telling.tell import tell
@@ -45,7 +46,7 @@ def _report(values: Mapping[str, Any], command: str) -> None:
     out = Path(str(values["out"])) if values["out"] else Path("results", "reports", runs.resolve().name)
     rule = dict(values["report"])
     evidence = read_evidence(CONF / "evidence", rule.pop("evidence", None))
-    say(_closing(tell(runs, out, Rule.parse(rule), command, evidence)))
+    say(_closing(tell(runs, out, Rule.parse(rule), command, evidence, other_weight_elements())))
 
 
 def _as_typed(argument: str) -> str:

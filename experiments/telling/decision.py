@@ -1,16 +1,20 @@
 """The outcome of one setting, computed by the rule; every sentence names the rows it rests on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from experiments.telling.candidates import Absent, Candidate, Share, absent, at_point, decision_context, scope_rows
 from experiments.telling.frame import distinct
 from experiments.telling.rule import Rule
 from experiments.telling.setting import Setting
+from experiments.telling.whole import Miss, Whole, closest, misses, wholes
 from experiments.telling.words import exact_bytes, percent, speed
 from variants.contract.tokens import format_tokens
 
 CLEARLY_INFEASIBLE = ("refused", "too_large")
+NONE = "none"
+NO_OTHERS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,7 @@ class Decision:
 
     ``verdict`` is ``choose X``, ``X or Y``, ``not enough evidence`` or ``none``; ``winners`` are the variants it names.
     ``reasons`` say how it was reached, ``next_step`` which measurement would settle it (null where it is settled).
+    ``wholes`` are the candidates in the whole model; ``ruled_out`` says which needs which of them do not meet.
     ``kernel_limited`` maps a variant to the sentence that says so; ``caution`` stands where a winner or the runner-up
     is among them: then it is no verdict on the architectures.
     """
@@ -34,6 +39,8 @@ class Decision:
     next_step: str | None
     kernel_limited: dict[str, str]
     caution: str | None
+    wholes: tuple[Whole, ...] = ()
+    ruled_out: tuple[str, ...] = ()
 
     @property
     def point(self) -> str:
@@ -46,28 +53,35 @@ class Decision:
         return grouped(self.absent) if len(self.candidates) > 1 else []
 
 
-def decide(setting: Setting, rule: Rule, everywhere: Sequence[str]) -> Decision:
-    """Apply ``rule`` to a setting; ``everywhere`` are the variants that have rows in any setting of the report."""
+def decide(setting: Setting, rule: Rule, everywhere: Sequence[str], others: Mapping[str, int] = NO_OTHERS) -> Decision:
+    """Apply ``rule`` to a setting; ``everywhere`` are the variants that have rows in any setting of the report.
+
+    ``others``: weights outside of the attention layers by model, where they are known.
+    """
     rows = scope_rows(setting, rule.scope)
     context = decision_context(rows, rule)
     temperature, found = at_point(setting, rule.scope, context)
     missing = absent(rows, rule, context, found, everywhere)
     measured = [] if setting.predicted else found  # a predicted time says nothing of a kernel
     flags = {c.variant: _kernel_limited(c, rule) for c in measured if below_roof(c, rule)}
-    verdict, winners, reasons, next_step = _outcome(found, missing, rule, context)
+    whole = wholes(setting, found, (context, temperature), rule.needs, others)
+    missed = {w.variant: misses(w, rule.needs) for w in whole}
+    verdict, winners, reasons, next_step = _able(found, missed, missing, rule, context)
     caution = _caution(measured, winners, rule) if winners else None
     compared = tuple(found), tuple(missing), tuple(reasons)
-    return Decision(setting, verdict, winners, context, temperature, *compared, next_step, flags, caution)
+    out = tuple(f"{miss.variant} is ruled out: {miss.said}." for several in missed.values() for miss in several)
+    said = (verdict, winners, context, temperature, *compared, next_step, flags, caution)
+    return Decision(setting, *said, tuple(whole), out)
 
 
-def decide_all(pages: Sequence[Setting], rule: Rule) -> list[Decision]:
+def decide_all(pages: Sequence[Setting], rule: Rule, others: Mapping[str, int] = NO_OTHERS) -> list[Decision]:
     """One decision per setting of the rule's batch. Raises ValueError if no setting has that batch."""
     everywhere = sorted({v for page in pages for v in page.variants})
     chosen = [p for p in pages if rule.batch is None or p.values["batch"] == rule.batch]
     if not chosen:
         batches = distinct(p.values["batch"] for p in pages)
         raise ValueError(f"report.batch must be a batch that was run, one of {batches}; got {rule.batch}")
-    return [decide(page, rule, everywhere) for page in chosen]
+    return [decide(page, rule, everywhere, others) for page in chosen]
 
 
 def ties(a: Candidate, b: Candidate, rule: Rule) -> str | None:
@@ -91,9 +105,30 @@ def grouped(missing: Sequence[Absent]) -> list[str]:
 _Outcome = tuple[str, tuple[str, ...], list[str], str | None]
 
 
+def _able(
+    found: Sequence[Candidate],
+    missed: Mapping[str, Sequence[Miss]],
+    missing: Sequence[Absent],
+    rule: Rule,
+    context: int | None,
+) -> _Outcome:
+    """The outcome among those that meet the needs; where none does, which comes closest."""
+    able = [c for c in found if not missed.get(c.variant)]
+    if found and not able:
+        return NONE, (), [], closest(list(missed.values()))
+    if len(able) == 1 < len(found):
+        return _only(able[0])
+    return _outcome(able, missing, rule, context)
+
+
+def _only(one: Candidate) -> _Outcome:
+    reason = f"{one.variant} is the only one that meets what is asked for: {one.said}."
+    return f"choose {one.variant}", (one.variant,), [reason], None
+
+
 def _outcome(found: Sequence[Candidate], missing: Sequence[Absent], rule: Rule, context: int | None) -> _Outcome:
     if not found and missing and all(a.status in CLEARLY_INFEASIBLE for a in missing):
-        return "none", (), [f"{a.variant}: {a.why}." for a in missing], _relax()
+        return NONE, (), [f"{a.variant}: {a.why}." for a in missing], _relax()
     if len(found) < 2:
         have = [f"{c.variant} has an ok {rule.scope} row ({c.row})." for c in found]
         lacks = [f"Without one: {a}." for a in grouped(missing)]

@@ -16,13 +16,15 @@ from experiments.telling.figures.canvas import Drawn
 from experiments.telling.folder import FIGURES
 from experiments.telling.frame import Tidy, distinct, family_order, plain
 from experiments.telling.markdown import Markdown, alt_text, code_block, escape, table
+from experiments.telling.needs import Needs
 from experiments.telling.published import HEADING, POINTER
 from experiments.telling.rule import Rule
 from experiments.telling.section import Block, Section
 from experiments.telling.setting import Setting
 from experiments.telling.support import Support, support_table
 from experiments.telling.tables import Table, coverage, environment, gaps, not_run, points
-from experiments.telling.words import NOTHING, count, percent, tokens
+from experiments.telling.whole import whole_table
+from experiments.telling.words import NOTHING, count, exact_bytes, number, percent, tokens
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def _context(facts: Facts) -> dict[str, Any]:
         "variants": sorted(distinct(plain(rows["label"])), key=family_order),
         "options": _options(facts),
         "rule": asdict(facts.rule),
+        "needs": _needs(facts.rule.needs),
         "several": any(page.several for page in facts.pages),
         "quality": f"{QUALITY} {POINTER}" if facts.published else QUALITY,
         "published": {"heading": HEADING, "blocks": facts.published},
@@ -84,6 +87,7 @@ def _context(facts: Facts) -> dict[str, Any]:
                 "it": d,
                 "batch": "unknown" if d.setting.values["batch"] is None else d.setting.values["batch"],
                 "best": best_table(d, facts.rule),
+                "whole": whole_table(d.wholes, facts.rule.needs),
                 "consequences": consequences(d, facts.rule),
                 "support": _support(support, matrix),
             }
@@ -101,6 +105,16 @@ def _context(facts: Facts) -> dict[str, Any]:
         "commands": distinct(plain(rows["command"])),
         "command": facts.command,
     }
+
+
+def _needs(needs: Needs) -> list[str]:
+    """What is asked of the whole model, in words."""
+    asked = {
+        "caches on one device, in at most": None if needs.memory is None else exact_bytes(needs.memory),
+        "a token, in at most": None if needs.ms_per_token is None else f"{number(needs.ms_per_token)} ms",
+        "prefill, in at most": None if needs.ms_to_first_token is None else f"{number(needs.ms_to_first_token)} ms",
+    }
+    return [f"{what} {most}" for what, most in asked.items() if most]
 
 
 def _support(it: Support | None, drawn: Drawn | None) -> dict[str, Any] | None:

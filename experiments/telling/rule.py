@@ -4,18 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from experiments.telling.needs import Needs
 from variants.contract.tokens import parse_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Feasible -> fastest beyond noise -> fewest cache bytes among ties, at one point of each setting.
+    """Meets the needs -> fastest beyond noise -> fewest cache bytes among ties, at one point of each setting.
 
     ``scope`` is what is timed; ``batch`` and ``context`` (tokens) are the decision point. A null batch decides at each
     batch, a null context at the largest at which two variants have an ok row. Times tie when their confidence intervals
     overlap or their ratio is at most ``tie_ratio``. A variant whose row there is below ``kernel_limited_below`` of its
     roofline is called kernel-limited. Ratios are told against ``baseline``. ``expected`` variants are missed by name if
-    they have no row. Raises ValueError naming the field.
+    they have no row. ``needs`` rule out what the whole model cannot do with. Raises ValueError naming the field.
     """
 
     scope: str
@@ -25,6 +26,7 @@ class Rule:
     kernel_limited_below: float
     baseline: str
     expected: tuple[str, ...]
+    needs: Needs
 
     def __post_init__(self) -> None:
         if self.scope not in ("attend", "step"):
@@ -49,6 +51,7 @@ class Rule:
             kernel_limited_below=_number("kernel_limited_below", raw["kernel_limited_below"]),
             baseline=str(raw["baseline"]),
             expected=tuple(str(name) for name in raw["expected"] or ()),
+            needs=Needs.parse(raw["needs"]),
         )
 
 

@@ -1,11 +1,11 @@
 """From a folder of records to a folder with a report: the whole wing in one call."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.records import Loaded, load
-from experiments.telling.decision import decide_all
+from experiments.telling.decision import NO_OTHERS, decide_all
 from experiments.telling.evidence import Evidence
 from experiments.telling.folder import FIGURES, PAGE, report_folder
 from experiments.telling.frame import distinct, plain, tidy
@@ -30,17 +30,25 @@ class Told:
     warnings: tuple[str, ...]
 
 
-def tell(runs: Path, out: Path, rule: Rule, command: str, evidence: Sequence[Evidence] = ()) -> Told:
+def tell(
+    runs: Path,
+    out: Path,
+    rule: Rule,
+    command: str,
+    evidence: Sequence[Evidence] = (),
+    others: Mapping[str, int] = NO_OTHERS,
+) -> Told:
     """Read the records below ``runs`` and write the report into ``out``, replacing an earlier one.
 
-    ``evidence``: what papers report; said of the variants that have rows here.
+    ``evidence``: what papers report; said of the variants that have rows here. ``others``: weights outside of the
+    attention layers by model.
 
     Raises FileNotFoundError or ValueError, before anything is written, if there are no readable records, the rule asks
     for a batch that was not run, or ``out`` holds something else than a report.
     """
     told = tidy(_loaded(runs), runs)
     pages = settings(told.table)
-    decisions = decide_all(pages, rule)
+    decisions = decide_all(pages, rule, others)
     papers = of_variants(evidence, distinct(plain(told.table["attention"])))
     with report_folder(out) as folder:
         figures = draw_all(pages, folder / FIGURES)

@@ -21,6 +21,7 @@ RULE = {
     "context": None,
     "tie_ratio": 1.05,
     "kernel_limited_below": 0.5,
+    "needs": dict.fromkeys(("memory", "ms_per_token", "ms_to_first_token", "other_ms")),
     "baseline": "mha",
     "expected": ["mha", "gqa"],
 }

@@ -122,7 +122,8 @@ def rule(**given: Any) -> Rule:
         "baseline": "mha",
         "expected": (),
     }
-    return Rule.parse(columns | given)
+    needs = dict.fromkeys(("memory", "ms_per_token", "ms_to_first_token", "other_ms")) | given.pop("needs", {})
+    return Rule.parse(columns | given | {"needs": needs})
 
 
 def write(folder: Path, *rows: Measurement) -> Path:
