@@ -54,7 +54,7 @@ lock: ## Resolve both lock files again from pyproject.toml
 	$(PYTHON) -m venv "$$new/venv"; \
 	"$$new/venv/bin/pip" install -q -c "$$new/pins" . hatchling; \
 	{ header requirements.lock; freeze; } > "$$new/core"; \
-	"$$new/venv/bin/pip" install -q -c "$$new/pins" '.[check,hf]'; \
+	"$$new/venv/bin/pip" install -q -c "$$new/pins" '.[check,hf,joblib,ray,slurm]'; \
 	{ header requirements-check.lock; echo '-r requirements.lock'; grep '^triton==' requirements-check.lock; \
 	  freeze | grep -vxF -f "$$new/core"; } > "$$new/check"; \
 	mv "$$new/core" requirements.lock; mv "$$new/check" requirements-check.lock

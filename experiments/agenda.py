@@ -71,8 +71,13 @@ def unmeasured(left: Places) -> list[tuple[Measurement, ...]] | None:
     return [failed_rows(where, failed) for where, failed in zip(left, why, strict=True) if failed]
 
 
+def _own(series: Series, orders: Orders) -> Places:
+    """The points that are this shard's; all, if there are no shards."""
+    return tuple(places(series)) if orders.shard is None else orders.shard.cut(places(series))
+
+
 def _standing(series: Series, orders: Orders, recorded: Recorded, claimed: set[PointKeys]) -> Standing:
-    every, left = tuple(places(series)), []
+    every, left = _own(series, orders), []
     there: list[Measurement] = []
     for where in every:
         wanted = wanted_rows(where)
@@ -92,6 +97,8 @@ def _standing(series: Series, orders: Orders, recorded: Recorded, claimed: set[P
 
 def _broken(job: Unbuildable, orders: Orders, recorded: Recorded) -> Standing:
     row = unbuildable_row(job.labels, job.config.values, job.reason)
+    if orders.shard is not None and not orders.shard.owns(row.key):
+        return Standing()
     wanted = [Wanted(row.key)]
     if orders.resume == "none" and recorded.holds(wanted):
         raise _occupied(orders)

@@ -11,20 +11,37 @@ from experiments.measuring.series import Labels, Series, parse_labels, parse_ser
 from experiments.predicted import predictable
 from experiments.recorded import parse_resume, parse_switch
 from experiments.runfolder import run_folder
+from experiments.shard import Shard, part_folder
 
-DEFAULTS = {"resume": "missing", "fail_fast": False, "plan": False}
+DEFAULTS = {"resume": "missing", "fail_fast": False, "plan": False, "shard": None, "exclusive": True}
 ONE_RUN = ("name", "results", "isolation", "timeout_s", "race_size", *DEFAULTS)  # a run has one of each
 
 
 @dataclass(frozen=True)
 class Orders:
-    """How to run. ``plan``: say what would run, and run nothing."""
+    """How to run. ``plan``: say what would run, and run nothing.
+
+    ``shard``: the part of the points that is this run's; ``job``: the number of a sweep's job that another launcher
+    sent here alone. ``exclusive``: wait until nobody else is timed on the device.
+    """
 
     folder: Path
     conduct: Conduct
     resume: str
     fail_fast: bool
     plan: bool
+    shard: Shard | None = None
+    exclusive: bool = True
+    job: int | None = None
+
+    @property
+    def part(self) -> Path:
+        """The folder that this run writes to, alone: the run's own, or one below it."""
+        return self.part_of(self.job)
+
+    def part_of(self, job: int | None) -> Path:
+        """The folder that a job of this run writes to."""
+        return self.folder / part_folder(self.shard, job)
 
     @classmethod
     def parse(cls, configs: Sequence[Composed]) -> Self:
@@ -36,6 +53,9 @@ class Orders:
             parse_resume(common["resume"]),
             parse_switch("fail_fast", common["fail_fast"]),
             parse_switch("plan", common["plan"]),
+            Shard.parse(common["shard"]),
+            parse_switch("exclusive", common["exclusive"]),
+            configs[0].job,
         )
 
 
@@ -49,10 +69,13 @@ class Unbuildable:
 
 
 def build(configs: Sequence[Composed], command: str) -> list[Series | Unbuildable]:
-    """A job per config; ValueError, in the words of the first, if no config at all can become a series."""
+    """A job per config; ValueError, in the words of the first, if no config at all can become a series.
+
+    One that another launcher has sent here alone is not all: that it cannot is a row.
+    """
     jobs = [_build(config, command) for config in configs]
     broken = [job for job in jobs if isinstance(job, Unbuildable)]
-    if len(broken) == len(jobs):
+    if len(broken) == len(jobs) and configs[0].job is None:
         raise ValueError(broken[0].reason)
     return jobs
 

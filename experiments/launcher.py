@@ -1,6 +1,7 @@
 """All series of a run at once: race those that can be compared, store every point, sum up."""
 
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,13 +17,15 @@ from experiments.measuring.drift import compare, compare_ceilings, few_rounds
 from experiments.measuring.measure import Entrant, interrupted, measure_point
 from experiments.measuring.messages import Release
 from experiments.measuring.remote import import_ahead
+from experiments.measuring.series import Series
 from experiments.measuring.spent import Spent
 from experiments.measuring.timed import Measured
 from experiments.progress import Progress
-from experiments.record import CLEAN, TIMED
+from experiments.record import CLEAN, TIMED, Measurement
 from experiments.recorded import Recorded
 from experiments.rescue import store_or_rescue
 from experiments.runfolder import locked, note, store_samples
+from experiments.turns import Turn, turn
 
 UNCLEAN = 3  # exit code: some row is neither measured nor properly refused, or could not be stored
 INTERRUPTED = 130
@@ -32,7 +35,8 @@ def launch(configs: Sequence[Composed], command: str) -> int:
     """Measure what is not there yet and return the exit code: 0 all rows clean, 3 some are not, 130 interrupted.
 
     Rows that were there count like new ones. Raises ValueError or OSError, before anything is written, if no config at
-    all can become a series, or if the folder is taken or cannot be written.
+    all can become a series, or if the folder is taken or cannot be written. A shard, and a single job of a sweep, is a
+    part of the run with a folder of its own; what lies in the other parts counts as there.
     """
     orders = Orders.parse(configs)
     jobs = build(configs, command)
@@ -41,9 +45,25 @@ def launch(configs: Sequence[Composed], command: str) -> int:
 
         show_plan(jobs, orders)
         return 0
-    with locked(orders.folder):
-        recorded = Recorded.read(orders.folder)
-        return _Run(orders, recorded).all(survey(jobs, orders, recorded))
+    kinds = {job.device for job in jobs if isinstance(job, Series) and job.origin == "measured"}
+    with locked(orders.part):
+        try:
+            with turn(kinds, orders.exclusive, _say) as held:
+                recorded = Recorded.read(orders.folder)
+                return _Run(orders, recorded, held).all(survey(jobs, orders, recorded))
+        except KeyboardInterrupt:  # while it waited for its turn
+            return INTERRUPTED
+
+
+def check_jobs(configs: Sequence[Composed]) -> None:
+    """ValueError, before any job is sent elsewhere, for what would be wrong with all of them."""
+    orders = Orders.parse(configs)
+    if orders.conduct.isolation != "process":
+        raise ValueError("isolation must be process under this launcher: what kills one series would end others' jobs")
+    if orders.plan:
+        raise ValueError("plan=true is for the run as a whole; leave hydra/launcher out of it")
+    build(configs, "")
+    _say(f"{len(configs)} jobs, a series each; rows go to {orders.part_of(0)} and so on")
 
 
 class _Stopped(Exception):
@@ -53,9 +73,10 @@ class _Stopped(Exception):
 class _Run:
     """One pass over what is left of a run, with what it has seen so far."""
 
-    def __init__(self, orders: Orders, recorded: Recorded) -> None:
+    def __init__(self, orders: Orders, recorded: Recorded, held: Turn) -> None:
         self.orders = orders
         self.recorded = recorded
+        self.turn = held
         self.benches = Benches()
         self.crew = Crew(orders.conduct, self.benches)
         self.seen: Counter[str] = Counter()
@@ -71,7 +92,7 @@ class _Run:
             for warning in self.recorded.warnings:
                 self.progress.note(warning)
             code = self._work(standings, there)
-        self.progress.summary(self.seen, there, self.orders.folder, self.spent.told(self.benches.swept_s))
+        self.progress.summary(self.seen, there, self.orders.part, self.spent.told(self.benches.swept_s))
         return code
 
     def _work(self, standings: Sequence[Standing], there: Counter[str]) -> int:
@@ -137,6 +158,7 @@ class _Run:
             elif hand.kept_bytes:
                 hand.ask(Release(keeping=False))  # those that run need the room
         timer = group[0][0].series.timer
+        self.turn.begin()
         measured = measure_point(entrants, few_rounds(timer) if again else timer, self.benches)
         for one in measured:
             self.spent.add(one)
@@ -152,7 +174,7 @@ class _Run:
             self._note({"series": row.series, "key": row.key, "context": row.context, "scope": row.scope}, check)
         for one in again:
             samples = {f"{key}.again": us for key, us in one.samples.items()}
-            store_samples(self.orders.folder / one.rows[0].series, samples)
+            store_samples(self.orders.part / one.rows[0].series, samples)
         for check in compare_ceilings(*self.benches.of(group[0][index]).again()):
             self._note({}, check)
 
@@ -162,10 +184,14 @@ class _Run:
 
     def _keep(self, measured: Sequence[Measured]) -> None:
         """Store the rows of a point, of one or several series."""
-        measured = [Measured(tuple(map(self.recorded.continued, one.rows)), one.samples) for one in measured]
-        for one in store_or_rescue(self.orders.folder, measured):
+        measured = [Measured(self._told(one.rows), one.samples) for one in measured]
+        for one in store_or_rescue(self.orders.part, measured):
             self.seen.update(row.status for row in one.rows)
             self.progress.point(one.rows)
+
+    def _told(self, rows: Iterable[Measurement]) -> tuple[Measurement, ...]:
+        """Rows as the next ones of their keys, with what is known of others that are timed on this host."""
+        return self.turn.told(map(self.recorded.continued, rows))
 
     def _halt(self, measured: Sequence[Measured]) -> None:
         """End here, if one unclean row is enough."""
@@ -173,7 +199,7 @@ class _Run:
             raise _Stopped
 
     def _note(self, of: Mapping[str, Any], check: Check) -> None:
-        note(self.orders.folder, {"check": check.name, "holds": check.holds, "numbers": check.numbers, **of})
+        note(self.orders.part, {"check": check.name, "holds": check.holds, "numbers": check.numbers, **of})
         if not check.holds:
             self.progress.note(" ".join([str(check), *map(str, of.values())]))
 
@@ -186,3 +212,7 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -61,6 +61,8 @@ class Measurement:
     ``cp`` ranks share the sequence: bytes and FLOPs are of the one that holds most of it, ``context`` of all together.
     ``collective_us``: of a step that ``tp`` x ``cp`` processes ran together, the median time in collectives by the rank
     that waited least for the others; null where one rank was measured alone.
+    ``device_uuid`` tells one GPU of a host from another; null on a CPU. ``host_series`` were timed on the host at once,
+    this one included: of other runs, on devices of their own or told not to wait; of one run, series take turns.
     A ``predicted`` row has a latency but no samples and so no spread.
     ``attempts``: how often this row has been tried in its folder so far, this time included; 0 where a refusal or the
     end of the worker at an earlier point came first, null where nothing is ever tried (predicted) or counted.
@@ -140,7 +142,9 @@ class Measurement:
     attempts: int | None = None
     audits: str | None = None
     device: str | None = None
+    device_uuid: str | None = None
     host: str | None = None
+    host_series: int | None = None
     kernel: str | None = None
     versions: str | None = None
     commit: str | None = None

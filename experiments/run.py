@@ -14,15 +14,21 @@ def run(configs: Sequence[Composed]) -> int:
     return launch(configs, _command())
 
 
+def check(configs: Sequence[Composed]) -> None:
+    """ValueError if these configs cannot be the jobs of one run."""
+    from experiments.launcher import check_jobs
+
+    check_jobs(configs)
+
+
 def _command() -> str:
     """The line that reproduces this run."""
-    own = [argument for argument in sys.argv[1:] if not argument.startswith("hydra.sweep.dir=")]
-    return shlex.join(["python", "-m", "experiments.run", *own])
+    return shlex.join(["python", "-m", "experiments.run", *sys.argv[1:]])
 
 
 def main() -> None:
     """Entry point of ``kvariants-run``."""
-    open_door("config", run)
+    open_door("config", run, check)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ class Device:
     host: str
     versions: str
     commit: str
+    uuid: str | None = None  # of a GPU
 
     @property
     def torch(self) -> torch.device:
@@ -114,6 +115,7 @@ def _cuda() -> Device:
         host=socket.gethostname(),
         versions=f"{_versions()} cuda {torch.version.cuda}",
         commit=_commit(),
+        uuid=f"GPU-{props.uuid}",
     )
 
 

@@ -197,6 +197,7 @@ def _machine_columns(where: Where) -> dict[str, Any]:
     device = where.device
     return {
         "device": device.name if device else None,
+        "device_uuid": device.uuid if device else None,
         "host": device.host if device else None,
         "versions": device.versions if device else None,
         "commit": device.commit if device else None,

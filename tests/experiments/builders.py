@@ -47,7 +47,7 @@ TINY: dict[str, Any] = {
     "num_key_value_heads": 2,
 }
 TIMER: dict[str, Any] = {"kind": "wall", "rounds": 2, "replicas": 2, "threads": None}
-CONDUCT: dict[str, Any] = {"isolation": "none", "timeout_s": None, "race_size": 8}
+CONDUCT: dict[str, Any] = {"isolation": "none", "timeout_s": None, "race_size": 8, "shard": None, "exclusive": True}
 WORKLOAD: dict[str, Any] = {
     "batch": 1,
     "context": [16, 64],

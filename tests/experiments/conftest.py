@@ -25,3 +25,9 @@ def logging_as_it_was() -> Iterator[None]:
         for handler in list(logger.handlers):
             if handler not in handlers and not type(handler).__module__.startswith("_pytest"):
                 logger.removeHandler(handler)
+
+
+@pytest.fixture(autouse=True)
+def own_locks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of one test wait for each other, not for those of another."""
+    monkeypatch.setenv("KVARIANTS_LOCKS", str(tmp_path_factory.mktemp("locks")))

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from experiments import door
 from experiments.door import Composed, open_door
+from experiments.foreign import FOREIGN
 from tests.experiments.builders import Answer, Street, shell
 
 MARKER = "ran"  # the folder that a payload makes
@@ -208,7 +210,7 @@ def test_a_refusal_says_what_may_be_set(street: Street) -> None:
 UNGUARDED = """
 import os, sys, traceback
 from experiments import door
-door._refuse_code = lambda config_name: None
+door._refuse_code = lambda config_name, launchers: None
 os.environ["HYDRA_FULL_ERROR"] = "1"
 for line in sys.stdin.read().splitlines():
     folder, *arguments = line.split("\\t")
@@ -276,7 +278,9 @@ def test_hydras_folders_may_be_moved(street: Street) -> None:
     assert knock(street, "hydra.run.dir=elsewhere")[0].code == 0
     assert street.files() == ["elsewhere"]
     assert knock(street, "-m", "attention=mha,mqa", "hydra.sweep.dir=sweeps")[0].code == 0
-    assert street.files() == ["elsewhere", "sweeps", "sweeps/multirun.yaml"]
+    assert street.files() == ["elsewhere"]
+    assert knock(street, "-m", "attention=mha,mqa", "hydra.sweep.dir=sweeps", "hydra/launcher=basic")[0].code == 0
+    assert street.files() == ["elsewhere", "sweeps"]
 
 
 def test_a_harmless_folder_of_the_users_is_welcome(street: Street) -> None:
@@ -302,9 +306,14 @@ def test_harmless_help_is_shown(street: Street, arguments: tuple[str, ...]) -> N
 
 
 def test_what_is_shipped_is_what_the_guard_compares_with() -> None:
-    """The conf of the checkout itself sets under hydra nothing that could run code but our own launcher."""
+    """The conf of the checkout itself sets under hydra nothing that could run code but launchers: ours, and Hydra's."""
     texts = {p: p.read_text() for p in door.CONF.rglob("*.yaml")}
     assert texts
     for path, text in texts.items():
-        assert "_target_" not in text, path
+        targets = re.findall(r"^_target_: (\S+)$", text, re.MULTILINE)
+        assert text.count("_target_") == len(targets)
+        if targets:
+            assert path.parent == door.CONF / "hydra" / "launcher"
+            assert path.stem in FOREIGN
+            assert [target.startswith("hydra_plugins.") for target in targets] == [True]
         assert "callbacks" not in text, path

@@ -60,6 +60,7 @@ class Properties:
     multi_processor_count = 132
     L2_cache_size = 62_914_560
     total_memory = 150_000_000_000
+    uuid = "6b1d2e3f-0000-0000-0000-000000000001"
 
 
 def test_a_gpu_says_what_its_driver_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +79,7 @@ def test_a_gpu_says_what_its_driver_says(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (gpu.last_level_cache, gpu.memory) == (62_914_560, 150_000_000_000)
     assert gpu.free_memory() == 7
     assert "cuda" in gpu.versions
+    assert gpu.uuid == "GPU-6b1d2e3f-0000-0000-0000-000000000001"
     gpu.synchronize()
     assert waited == [1]
 
