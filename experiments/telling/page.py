@@ -11,6 +11,7 @@ import pandas as pd
 from experiments.record import STATUSES
 from experiments.telling.best import best_table
 from experiments.telling.consequences import QUALITY, consequences
+from experiments.telling.crossing import HEADING as FLIPS
 from experiments.telling.decision import Decision
 from experiments.telling.figures.canvas import Drawn
 from experiments.telling.folder import FIGURES
@@ -41,6 +42,7 @@ class Facts:
     command: str
     sections: Sequence[Section] = ()
     published: Sequence[Block] = ()
+    turning: Sequence[Block] = ()
 
 
 def render(facts: Facts) -> str:
@@ -80,6 +82,7 @@ def _context(facts: Facts) -> dict[str, Any]:
         "needs": _needs(facts.rule.needs),
         "several": any(page.several for page in facts.pages),
         "quality": f"{QUALITY} {POINTER}" if facts.published else QUALITY,
+        "turning": {"heading": FLIPS, "blocks": facts.turning},
         "published": {"heading": HEADING, "blocks": facts.published},
         "decisions": [
             {

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
+from experiments.telling.crossing import Map
 from experiments.telling.evidence import Evidence
-from experiments.telling.figures import bandwidth, cache, latency, parts, roofline, saving
+from experiments.telling.figures import bandwidth, cache, crossover, latency, parts, roofline, saving
 from experiments.telling.figures import evidence as papers
 from experiments.telling.figures import support as matrix
 from experiments.telling.figures.canvas import Drawn, look
@@ -57,6 +58,13 @@ def draw_sections(pages: Sequence[Setting], folder: Path) -> list[Section]:
             if taken_apart(page):
                 found.append(parts_section(page, n, parts.draw(page, folder, _stem(page, "parts"))))
     return found
+
+
+def draw_maps(pages: Sequence[Setting], found: Sequence[Map], folder: Path) -> list[Drawn]:
+    """Draw who wins where, one figure per map."""
+    look_of = styles(label for page in pages for label in page.variants)
+    with look():
+        return [crossover.draw(it, look_of, folder, _stem(it.setting, "crossover")) for it in found]
 
 
 def draw_evidence(pages: Sequence[Setting], evidence: Sequence[Evidence], folder: Path) -> Drawn | None:

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.records import Loaded, load
+from experiments.telling.crossing import flips, maps
 from experiments.telling.decision import NO_OTHERS, decide_all
 from experiments.telling.evidence import Evidence
 from experiments.telling.folder import FIGURES, PAGE, report_folder
 from experiments.telling.frame import distinct, plain, tidy
 from experiments.telling.page import Facts, render
-from experiments.telling.plots import draw_all, draw_evidence, draw_sections, draw_supports
+from experiments.telling.plots import draw_all, draw_evidence, draw_maps, draw_sections, draw_supports
 from experiments.telling.published import of_variants, published
 from experiments.telling.rule import Rule
+from experiments.telling.section import Block
 from experiments.telling.setting import settings
 from experiments.telling.summary import summary_table
 from experiments.telling.support import support
@@ -57,12 +59,16 @@ def tell(
         sections = draw_sections(pages, folder / FIGURES)
         placed = draw_evidence(pages, papers, folder / FIGURES)
         quoted = published(papers, placed)
-        facts = Facts(told, pages, decisions, figures, matrices, drawn, rule, command, sections, quoted)
+        found = maps(pages, rule, distinct(plain(told.table["label"])), others)
+        crossed = draw_maps(pages, found, folder / FIGURES)
+        turning = [Block("", None, flips(it), figure) for it, figure in zip(found, crossed, strict=True)]
+        facts = Facts(told, pages, decisions, figures, matrices, drawn, rule, command, sections, quoted, turning)
         # a path that the locale could not decode holds surrogates, which UTF-8 has no bytes for
         (folder / PAGE).write_text(render(facts), encoding="utf-8", errors="replace", newline="\n")
     inside = (block.figure for section in sections for block in section.blocks)
     every = [*(figure for page in figures for figure in page), *filter(None, drawn), *filter(None, inside)]
     every += [placed] if placed else []
+    every += crossed
     saved = tuple(out / FIGURES / f"{figure.stem}.png" for figure in every)
     return Told(out / PAGE, saved, summary_table(decisions), told.warnings)
 
