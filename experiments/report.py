@@ -37,6 +37,7 @@ def _report(values: Mapping[str, Any], command: str) -> None:
     if not values["runs"]:
         raise ValueError("runs must name the folder of a run, e.g. runs=results/runs/quick; got nothing")
     # pandas, matplotlib and jinja2 are only needed from here on, and `--help` is not to wait for them
+    from experiments.planned import planner
     from experiments.planning.others import other_weight_elements
     from experiments.telling.evidence import read_evidence
     from experiments.telling.rule import Rule
@@ -46,7 +47,8 @@ def _report(values: Mapping[str, Any], command: str) -> None:
     out = Path(str(values["out"])) if values["out"] else Path("results", "reports", runs.resolve().name)
     rule = dict(values["report"])
     evidence = read_evidence(CONF / "evidence", rule.pop("evidence", None))
-    say(_closing(tell(runs, out, Rule.parse(rule), command, evidence, other_weight_elements())))
+    others = other_weight_elements()
+    say(_closing(tell(runs, out, Rule.parse(rule), command, evidence, others, planner(CONF))))
 
 
 def _as_typed(argument: str) -> str:
@@ -57,7 +59,7 @@ def _as_typed(argument: str) -> str:
 def _closing(told: "Told") -> str:
     warnings = [f"warning: {w}" for w in told.warnings]
     figures = [f"figure: {path} (and .svg)" for path in told.figures]
-    return "\n".join([told.summary, "", *warnings, f"report: {told.page}", *figures])
+    return "\n".join([told.summary, "", *warnings, f"report: {told.page} (and .html)", *figures])
 
 
 if __name__ == "__main__":

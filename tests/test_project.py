@@ -157,8 +157,9 @@ def test_d16_the_wheel_holds_every_config_once_and_what_reports_are_made_of(whee
     held = Counter(zipfile.ZipFile(wheel).namelist())
     configs = {f"experiments/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")}
     assert configs == {name for name in held if name.endswith(".yaml")}
-    templates = {str(path.relative_to(ROOT)) for path in (ROOT / "experiments").rglob("*.j2")}
-    assert templates == {name for name in held if name.endswith(".j2")}
+    for kind in (".j2", ".js", ".css"):
+        needed = {str(path.relative_to(ROOT)) for path in (ROOT / "experiments").rglob(f"*{kind}")}
+        assert needed == {name for name in held if name.endswith(kind)} != set()
     assert "hydra_plugins/kvariants_launcher.py" in held
     assert "hydra_plugins/__init__.py" not in held
     assert [name for name, n in held.items() if n > 1] == []

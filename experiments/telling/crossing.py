@@ -12,7 +12,8 @@ from experiments.telling.decision import Decision, decide
 from experiments.telling.frame import distinct, records
 from experiments.telling.rule import Rule
 from experiments.telling.setting import Setting
-from experiments.telling.words import times
+from experiments.telling.tables import Table
+from experiments.telling.words import NOTHING, times
 from variants.contract.tokens import format_tokens
 
 AXES = ("context", "batch", "tp")
@@ -83,6 +84,21 @@ def maps(pages: Sequence[Setting], rule: Rule, everywhere: Sequence[str], others
 def flips(it: Map) -> list[str]:
     """Along each axis, all else equal: where the outcome turns, or that it never does; each with the rows."""
     return [said for axis in AXES for said in _along(it, axis)]
+
+
+def places(it: Map) -> Table:
+    """A line per place: what the map shows, in numbers."""
+    lines = (
+        (
+            *(_value(axis, cell.at[axis]) for axis in AXES),
+            " or ".join(cell.winners),
+            times(cell.lead) if cell.lead else NOTHING,
+            cell.bound or NOTHING,
+            ", ".join(cell.keys),
+        )
+        for cell in it.cells
+    )
+    return Table((*AXES, "outcome", "the next takes", "bound", "rows"), tuple(lines))
 
 
 def _along(it: Map, axis: str) -> list[str]:

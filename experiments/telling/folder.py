@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PAGE = "report.md"
+HTML = "report.html"
 FIGURES = "figures"
 
 
@@ -39,7 +40,7 @@ def _check_replaceable(target: Path) -> None:
         return
     if not target.is_dir():
         raise ValueError(f"out must be a folder; got the file {target}")
-    foreign = [p.name for p in target.iterdir() if p.name not in (PAGE, FIGURES)]
+    foreign = [p.name for p in target.iterdir() if p.name not in (PAGE, HTML, FIGURES)]
     figures = target / FIGURES
     if figures.is_dir():
         foreign += [p.name for p in figures.iterdir() if p.suffix not in (".png", ".svg")]

@@ -85,22 +85,35 @@ def _lines(taken: Taken) -> list[tuple[str, ...]]:
         sizes = (count(row["io_bytes"]), *map(count, weights_and_cache(part, row)))
         lines.append((*at, part, latency(row), share, *sizes, number(row["bandwidth_gbps"])))
     both = [weights_and_cache(part, row) for part, row in taken.parts.items()]
-    moved = sum(row["io_bytes"] for row in taken.parts.values())
-    sums = (count(moved), *(count(sum(pair[i] for pair in both)) for i in (0, 1)))
-    lines.append((*at, "sum of parts", number(taken.us), "100 %", *sums, number(moved / taken.us / 1e3)))
+    moved = _sum([row["io_bytes"] for row in taken.parts.values()])
+    sums = (count(moved), *(count(_sum([pair[i] for pair in both])) for i in (0, 1)))
+    rate = None if moved is None else moved / taken.us / 1e3
+    lines.append((*at, "sum of parts", number(taken.us), "100 %", *sums, number(rate)))
     if taken.step is not None:
         said = (latency(taken.step), percent(taken.step["latency_us_p50"] / taken.us), count(taken.step["io_bytes"]))
         lines.append((*at, "step", *said, *sums[1:], number(taken.step["bandwidth_gbps"])))
     return lines
 
 
-def weights_and_cache(part: str, row: Row) -> tuple[int, int]:
-    """Bytes of weights and of the cache that a part reads or writes; the rest are x, y, q and o."""
+def _sum(known: Sequence[int | None]) -> int | None:
+    """Added up, unless one of them is not recorded."""
+    return None if None in known else sum(n for n in known if n is not None)
+
+
+def weights_and_cache(part: str, row: Row) -> tuple[int | None, int | None]:
+    """Bytes of weights and of the cache that a part reads or writes, None where the row does not say.
+
+    The rest are x, y, q and o.
+    """
     if part == "append":
         return 0, row["io_bytes"]
     if part != "attend":
         return row["weight_bytes"], 0
-    q_and_o = row["batch"] * row["queries"] * row["num_q_heads"] * (row["d_qk"] + row["d_v"])
+    heads = (row["batch"], row["queries"], row["num_q_heads"], row["d_qk"], row["d_v"])
+    if None in (*heads, row["io_bytes"], row["cache_bytes"]):
+        return None, row["cache_bytes"]
+    batch, queries, num_q_heads, d_qk, d_v = heads
+    q_and_o = batch * queries * num_q_heads * (d_qk + d_v)
     return row["io_bytes"] - row["cache_bytes"] - Dtype.parse(row["dtype"]).bytes(q_and_o), row["cache_bytes"]
 
 

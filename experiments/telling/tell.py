@@ -1,15 +1,17 @@
 """From a folder of records to a folder with a report: the whole wing in one call."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from experiments.records import Loaded, load
-from experiments.telling.crossing import flips, maps
+from experiments.telling.crossing import flips, maps, places
 from experiments.telling.decision import NO_OTHERS, decide_all
 from experiments.telling.evidence import Evidence
-from experiments.telling.folder import FIGURES, PAGE, report_folder
+from experiments.telling.folder import FIGURES, HTML, PAGE, report_folder
 from experiments.telling.frame import distinct, plain, tidy
+from experiments.telling.html.render import render_html
 from experiments.telling.page import Facts, render
 from experiments.telling.plots import draw_all, draw_evidence, draw_maps, draw_sections, draw_supports
 from experiments.telling.published import of_variants, published
@@ -19,6 +21,7 @@ from experiments.telling.setting import settings
 from experiments.telling.summary import summary_table
 from experiments.telling.support import support
 
+Planner = Callable[[Sequence[str]], dict[str, Any] | None]
 FIRST = "run `python -m experiments.run study=quick` first"
 
 
@@ -39,11 +42,12 @@ def tell(
     command: str,
     evidence: Sequence[Evidence] = (),
     others: Mapping[str, int] = NO_OTHERS,
+    planner: Planner = lambda models: None,
 ) -> Told:
     """Read the records below ``runs`` and write the report into ``out``, replacing an earlier one.
 
     ``evidence``: what papers report; said of the variants that have rows here. ``others``: weights outside of the
-    attention layers by model.
+    attention layers by model. ``planner``: what the page's sliders compute with, for the models named in the records.
 
     Raises FileNotFoundError or ValueError, before anything is written, if there are no readable records, the rule asks
     for a batch that was not run, or ``out`` holds something else than a report.
@@ -61,10 +65,13 @@ def tell(
         quoted = published(papers, placed)
         found = maps(pages, rule, distinct(plain(told.table["label"])), others)
         crossed = draw_maps(pages, found, folder / FIGURES)
-        turning = [Block("", None, flips(it), figure) for it, figure in zip(found, crossed, strict=True)]
+        turning = [Block("", places(it), flips(it), figure) for it, figure in zip(found, crossed, strict=True)]
         facts = Facts(told, pages, decisions, figures, matrices, drawn, rule, command, sections, quoted, turning)
-        # a path that the locale could not decode holds surrogates, which UTF-8 has no bytes for
-        (folder / PAGE).write_text(render(facts), encoding="utf-8", errors="replace", newline="\n")
+        page = render(facts)
+        html = render_html(facts, page, folder / FIGURES, planner(distinct(plain(told.table["model"]))))
+        for name, text in ((PAGE, page), (HTML, html)):
+            # a path that the locale could not decode holds surrogates, which UTF-8 has no bytes for
+            (folder / name).write_text(text, encoding="utf-8", errors="replace", newline="\n")
     inside = (block.figure for section in sections for block in section.blocks)
     every = [*(figure for page in figures for figure in page), *filter(None, drawn), *filter(None, inside)]
     every += [placed] if placed else []

@@ -25,6 +25,7 @@ RULE = {
     "baseline": "mha",
     "expected": ["mha", "gqa"],
 }
+CONTEXTS = (1024, 2048)
 NO_TORCH = (
     not_installed("torch")
     + """
@@ -61,7 +62,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def test_without_torch_or_display_the_door_writes_a_report_named_like_the_run(tmp_path: Path) -> None:
+def test_e03_without_torch_or_display_the_door_writes_a_report_named_like_the_run(tmp_path: Path) -> None:
     runs = write(tmp_path / "results" / "runs" / "quick", row("mha", us=200.0), row("gqa", us=100.0))
     asked = _door("runs=results/runs/quick", cwd=tmp_path, code=NO_TORCH, MPLBACKEND="TkAgg", DISPLAY="localhost:64.0")
     assert (asked.returncode, asked.stderr) == (0, "")
@@ -72,6 +73,7 @@ def test_without_torch_or_display_the_door_writes_a_report_named_like_the_run(tm
             for n in ("bandwidth", "cache", "evidence", "latency", "roofline")
             for end in ("png", "svg")
         ),
+        "report.html",
         "report.md",
     ]
     assert "verdict: choose gqa" in asked.stdout
@@ -81,7 +83,7 @@ def test_without_torch_or_display_the_door_writes_a_report_named_like_the_run(tm
     assert sorted(_files(runs)) == [f"gqa/{RECORDS}", f"mha/{RECORDS}"]
 
 
-def test_an_ascii_terminal_and_a_folder_in_another_script(tmp_path: Path) -> None:
+def test_e08_an_ascii_terminal_and_a_folder_in_another_script(tmp_path: Path) -> None:
     write(tmp_path / "mesures", row("mha", device="Xeon ×→≥ é"), row("gqa", device="Xeon ×→≥ é"))
     ascii_only = {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
     asked = _door("runs=mesures", "out='résultats/キャッシュ'", cwd=tmp_path, **ascii_only)
@@ -100,6 +102,22 @@ def test_the_same_records_give_the_same_bytes_and_every_figure_the_page_names(tm
     images = re.findall(r"!\[([^\]]+)\]\(([^)]+)\)", written["report.md"].decode())
     assert sorted(path for _, path in images) == sorted(name for name in written if name.endswith(".png"))
     assert all("llama-3-8b, batch 1, bf16" in alt for alt, _ in images)
+
+
+@pytest.mark.slow
+def test_hash_seed_locale_and_place_leave_no_trace(tmp_path: Path) -> None:
+    rows = [row(a, s, c, device="Xeon é") for a in ("mha", "zeta", "mla") for s in ("attend", "step") for c in CONTEXTS]
+    environments = (
+        {"PYTHONHASHSEED": "1", "LC_ALL": "C", "PYTHONUTF8": "0", "TZ": "UTC"},
+        {"PYTHONHASHSEED": "77", "LC_ALL": "C.UTF-8", "LANG": "de_DE.UTF-8", "TZ": "Asia/Tokyo"},
+    )
+    written = []
+    for place, environment in zip(("one", "zwei ü"), environments, strict=True):
+        write(tmp_path / place / "runs", *rows)
+        asked = _door("runs=runs", "out=out", cwd=tmp_path / place, code=NO_TORCH, **environment)
+        assert (asked.returncode, asked.stderr) == (0, "")
+        written.append(_files(tmp_path / place / "out"))
+    assert written[0] == written[1]
 
 
 def test_all_refused_and_a_torn_line_still_make_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,6 +73,13 @@ def test_one_series(street: Street) -> None:
     assert [p for p in street.files() if p.count("/") < 3] == ["results", "results/runs", "results/runs/adhoc"]
 
 
+def test_e03_rows_are_whole_where_nothing_can_be_plotted(street: Street) -> None:
+    for plots in ("matplotlib", "seaborn", "pandas", "jinja2"):
+        street.monkeypatch.setitem(sys.modules, plots, None)  # importing it is an error now
+    rows = run(street, "attention=mha", "workload.context=[16]", "workload.scopes=[step]")
+    assert [(r.attention, r.status) for r in rows] == [("mha", "ok")]
+
+
 def test_a_sweep(street: Street) -> None:
     rows = run(street, "-m", "attention=mha,gqa,mqa,mla", "workload.context=[16]", "workload.scopes=[step]")
     assert [(r.attention, r.context) for r in sorted(rows, key=lambda r: r.attention)] == [

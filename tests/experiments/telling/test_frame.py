@@ -4,7 +4,7 @@ from pathlib import Path
 
 from experiments.records import RECORDS, Loaded, load
 from experiments.telling.frame import plain, records, tidy
-from tests.experiments.telling.rows import failed, pages, row, table, write
+from tests.experiments.telling.rows import failed, row, table, write
 
 
 def test_of_one_key_the_newest_row_wins_and_the_others_are_counted() -> None:
@@ -30,13 +30,6 @@ def test_a_row_of_another_machine_is_no_duplicate() -> None:
     told = table(row(key="k", device="A"), row(key="k", device="B"))
     assert len(told.table) == 2
     assert told.superseded == 0
-
-
-def test_rows_without_a_page_size_stay_a_group_of_their_own() -> None:
-    rows = [row(context=c, page_size=p, storage="s") for c in (1024, 2048, 4096) for p in (None, 16)]
-    split = pages(*rows)
-    assert sorted(str(p.values["page_size"]) for p in split) == ["16", "None"]
-    assert sum(len(p.rows) for p in split) == len(rows) == 6
 
 
 def test_columns_keep_their_types_and_nulls() -> None:

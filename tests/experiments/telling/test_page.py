@@ -1,17 +1,14 @@
 """report.md: MADR's headings, every row accounted for, every claim traceable, nothing smuggled in by a record."""
 
 import re
-from collections.abc import Sequence
 
 from markdown_it import MarkdownIt
 
 from experiments.record import Measurement
 from experiments.telling.decision import decide_all
-from experiments.telling.figures.canvas import Drawn
-from experiments.telling.page import Facts, render
 from experiments.telling.setting import settings
 from experiments.telling.summary import summary_table
-from experiments.telling.support import support
+from tests.experiments.telling.rendering import text_of
 from tests.experiments.telling.rows import failed, row, rule, table, unbuildable
 
 FAMILY = ("mha", "gqa", "mqa", "mla")
@@ -25,18 +22,6 @@ MADR = [
     "Confirmation",
     "More Information",
 ]
-
-
-def _page(*rows: Measurement, warnings: tuple[str, ...] = (), expected: Sequence[str] = ()) -> str:
-    told = table(*rows, warnings=warnings)
-    split = settings(told.table)
-    by = rule(expected=expected)
-    figures = [[Drawn(n, n, f"alt of {n}", ()) for n in ("cache", "latency", "bandwidth", "roofline")]] * len(split)
-    decisions = decide_all(split, by)
-    matrices = [support(d, by) for d in decisions]
-    drawn = [Drawn("support", "support", "alt of support", ()) if it else None for it in matrices]
-    command = "python -m experiments.report runs=x"
-    return render(Facts(told, split, decisions, figures, matrices, drawn, by, command))
 
 
 def _family() -> list[Measurement]:
@@ -53,26 +38,26 @@ def _section(text: str, heading: str) -> str:
 
 
 def test_the_headings_are_madrs_in_madrs_order() -> None:
-    headings = _headings(_page(*_family()))
+    headings = _headings(text_of(*_family()))
     assert [h for h in headings if h in MADR] == MADR
     assert headings[0] == "Attention for llama-3-8b by decode cost: choose mqa"
 
 
 def test_quality_is_said_to_be_unknown_where_the_reader_decides() -> None:
-    text = _page(*_family())
+    text = text_of(*_family())
     for heading in ("Context and Problem Statement", "Consequences"):
         assert "quality is not measured in these rows" in _section(text, heading)
 
 
 def test_the_rule_is_stated_with_its_numbers() -> None:
-    drivers = _section(_page(*_family()), "Decision Drivers")
+    drivers = _section(text_of(*_family()), "Decision Drivers")
     assert "at most 1.05 times as long" in drivers
     assert "below 0.5 of its roofline" in drivers
 
 
 def test_every_row_the_outcome_names_is_in_the_records() -> None:
     rows = _family()
-    text = _page(*rows)
+    text = text_of(*rows)
     outcome = _section(text, "Decision Outcome") + _section(text, "Consequences")
     named = set(re.findall(r"\b[0-9a-f]{16}\b", outcome))
     assert len(named) >= 4
@@ -80,7 +65,7 @@ def test_every_row_the_outcome_names_is_in_the_records() -> None:
 
 
 def test_the_points_table_gives_bytes_to_the_byte_and_both_scopes_with_n() -> None:
-    line = next(ln for ln in _section(_page(*_family()), "Points").splitlines() if ln.startswith("| mla | 2k "))
+    line = next(ln for ln in _section(text_of(*_family()), "Points").splitlines() if ln.startswith("| mla | 2k "))
     assert "| 1,152 | 2,359,296 B (2.25 MiB) |" in line
     assert "207.8 [205.7, 209.9] n=30" in line
     assert line.count("n=30") == 2
@@ -88,7 +73,7 @@ def test_the_points_table_gives_bytes_to_the_byte_and_both_scopes_with_n() -> No
 
 
 def test_scopes_of_different_temperature_share_a_line_that_says_so() -> None:
-    text = _page(row("mha", "attend", temperature="warm"), row("mha", "step"), row("gqa", "step"))
+    text = text_of(row("mha", "attend", temperature="warm"), row("mha", "step"), row("gqa", "step"))
     assert "| warm / cold |" in text
 
 
@@ -99,7 +84,7 @@ def test_every_row_that_is_not_ok_is_listed_once_with_its_reason() -> None:
         row("gqa", "step", 2048, status="quarantined", reason="above ceiling", key="doubt"),
     ]
     good = [row(a, s, 1024, batch=b) for a in ("mha", "gqa", "mla") for s in SCOPES for b in (1, 4)]
-    gaps = _section(_page(*good, *bad), "Gaps")
+    gaps = _section(text_of(*good, *bad), "Gaps")
     for measurement in bad:
         assert len(re.findall(rf"\| {measurement.status} \| .* \| {measurement.key} \|", gaps)) == 1
     assert r"signal 9 \| killed" in gaps
@@ -108,19 +93,19 @@ def test_every_row_that_is_not_ok_is_listed_once_with_its_reason() -> None:
 
 def test_every_variants_best_stands_by_the_outcome_with_its_gap_to_the_roofline() -> None:
     rows = [row("mha", roofline_fraction=0.55, bound="memory", key="m"), row("gqa", us=90.0, roofline_fraction=0.4)]
-    outcome = _section(_page(*rows), "Decision Outcome")
+    outcome = _section(text_of(*rows), "Decision Outcome")
     line = "| mha | step | sdpa on contiguous | 100.0 [99.00, 101.0] n=30 | 1.82x | 55 % | memory | m |"
     assert line in outcome
     assert "| 2.50x | 40 % | kernel-limited |" in outcome
     assert "The kernel, not the architecture, sets the time of gqa" in outcome
-    assert "### Support" not in _page(*rows)
+    assert "### Support" not in text_of(*rows)
 
 
 def test_several_backends_have_a_support_matrix_and_their_refusals_are_not_listed_again() -> None:
     rows = [row(a, s, backend=b) for a in ("mha", "gqa") for s in SCOPES for b in ("eager", "sdpa")]
     refused = [failed("mla", s, 1024, "refused", "too | wide; got 576", backend="sdpa") for s in SCOPES]
     broken = failed("mla", "step", 1024, "crash", "signal 9", backend="eager", key="dead")
-    text = _page(*rows, *refused, broken)
+    text = text_of(*rows, *refused, broken)
     told, gaps = _section(text, "Support"), _section(text, "Gaps")
     assert "| sdpa | contiguous | " in told
     assert "no [1] |" in told
@@ -133,7 +118,7 @@ def test_several_backends_have_a_support_matrix_and_their_refusals_are_not_liste
 
 def test_what_was_never_run_is_listed_too() -> None:
     rows = [row(a, s, c) for a in ("mha", "gqa") for s in SCOPES for c in (1024, 2048)]
-    gaps = _section(_page(*rows[:-1], expected=FAMILY), "Gaps")
+    gaps = _section(text_of(*rows[:-1], expected=FAMILY), "Gaps")
     assert "1 of 8 points have no ok row" in gaps
     assert "| 1 | gqa | step | 2k |" in gaps
     assert "Never run, though the rule expects them: mla, mqa." in gaps
@@ -141,14 +126,14 @@ def test_what_was_never_run_is_listed_too() -> None:
 
 def test_a_config_that_could_not_be_built_is_a_gap_of_its_variant_and_not_compared() -> None:
     reason = "num_kv_heads must divide num_q_heads; got num_q_heads=32, num_kv_heads=7"
-    text = _page(*(row(a, us=u) for a, u in (("mha", 2.0), ("mqa", 1.0))), unbuildable("gqa", reason))
+    text = text_of(*(row(a, us=u) for a, u in (("mha", 2.0), ("mqa", 1.0))), unbuildable("gqa", reason))
     assert f"| 1 | gqa | step | n/a | error | {reason} | unbuildable-gqa |" in _section(text, "Gaps")
     assert f"* Not compared: gqa (error, {reason} (row unbuildable-gqa))." in _section(text, "Decision Outcome")
     assert "**choose mqa**" in text
 
 
 def test_superseded_and_unreadable_rows_are_counted() -> None:
-    text = _page(
+    text = text_of(
         row("mha", key="k"), row("mha", key="k"), row("gqa"), warnings=("a/records.jsonl:3: skipped a line: torn",)
     )
     assert "3 rows read = 2 ok + 1 superseded." in text
@@ -156,7 +141,7 @@ def test_superseded_and_unreadable_rows_are_counted() -> None:
 
 
 def test_several_settings_have_an_outcome_each_and_are_named() -> None:
-    text = _page(*(row(a, batch=b, us=u) for b in (1, 8) for a, u in (("mha", 2.0 / b), ("gqa", 1.0))))
+    text = text_of(*(row(a, batch=b, us=u) for b in (1, 8) for a, u in (("mha", 2.0 / b), ("gqa", 1.0))))
     outcome = _section(text, "Decision Outcome")
     assert "Setting 1: **choose gqa** at context 1k, batch 1" in outcome
     assert "Setting 2: **choose mha** at context 1k, batch 8" in outcome
@@ -164,7 +149,7 @@ def test_several_settings_have_an_outcome_each_and_are_named() -> None:
 
 
 def test_a_predicted_outcome_says_that_nothing_was_measured() -> None:
-    text = _page(*(row(a, origin="predicted", us=u) for a, u in (("mha", 2.0), ("gqa", 1.0))))
+    text = text_of(*(row(a, origin="predicted", us=u) for a, u in (("mha", 2.0), ("gqa", 1.0))))
     assert "from PREDICTED rows: nothing was measured" in _section(text, "Decision Outcome")
     assert _headings(text)[0] == "Attention for llama-3-8b by decode cost: predicted, choose gqa"
     method = _section(text, "Method")
@@ -174,20 +159,20 @@ def test_a_predicted_outcome_says_that_nothing_was_measured() -> None:
 
 
 def test_of_measured_beside_predicted_rows_the_statistic_is_of_the_measured() -> None:
-    text = _page(*(row(a, origin=o) for a in ("mha", "gqa") for o in ("measured", "predicted")))
+    text = text_of(*(row(a, origin=o) for a in ("mha", "gqa") for o in ("measured", "predicted")))
     assert "samples: 30; rounds: 5" in _section(text, "Method")
     assert "They are not compared with each other" in text
 
 
 def test_the_environment_names_machine_versions_commit_and_ceilings() -> None:
-    told = _section(_page(*_family()), "Environment")
+    told = _section(text_of(*_family()), "Environment")
     for name, value in (("device", "Xeon"), ("versions", "torch 2.13.0"), ("commit", "abc1234"), ("threads", "2")):
         assert f"| {name} | {value} |" in told
     assert "| read ceiling, GB/s | 30.00 |" in told
 
 
 def test_both_commands_that_reproduce_it_are_given() -> None:
-    told = _section(_page(*_family()), "Reproduce")
+    told = _section(text_of(*_family()), "Reproduce")
     assert "python -m experiments.run study=quick\n" in told
     assert "python -m experiments.report runs=x\n" in told
 
@@ -197,7 +182,7 @@ def test_nothing_from_a_record_becomes_markup() -> None:
     rows = [
         row(a, device=evil, model=evil, commit=evil, kernel=evil, versions=evil, command=evil) for a in ("mha", "gqa")
     ]
-    text = _page(
+    text = text_of(
         *rows, failed(evil, "step", 1024, "crash", evil, device=evil, model=evil, versions=evil), warnings=(evil,)
     )
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text.split("---\n", 2)[2])
@@ -226,8 +211,8 @@ def test_the_summary_has_a_line_per_variant_and_the_verdict() -> None:
 
 def test_what_codes_cost_in_accuracy_stands_beside_the_bytes_they_save() -> None:
     coded = [row("mha", kv_dtype="int8", kv_error=e) for e in (0.004, 0.0061)]
-    page = _page(row("mha"), *coded, row("mla", kv_dtype="fp8_e4m3", kv_error=0.039), row("gqa"))
-    lines = [line for line in _section(page, "Considered Options").splitlines() if line.startswith("| ")]
+    text = text_of(row("mha"), *coded, row("mla", kv_dtype="fp8_e4m3", kv_error=0.039), row("gqa"))
+    lines = [line for line in _section(text, "Considered Options").splitlines() if line.startswith("| ")]
     assert lines[0].endswith("| attended values off by codes |")
     assert [line.split("|")[-2].strip() for line in lines[2:]] == ["int8: 0.6 %", "n/a", "fp8_e4m3: 3.9 %"]
-    assert "off by codes" not in _page(row("mha"), row("gqa"))
+    assert "off by codes" not in text_of(row("mha"), row("gqa"))

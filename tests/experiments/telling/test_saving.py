@@ -1,6 +1,7 @@
 """What the cache saves and where a step's time goes: told only where rows say so, with the numbers of the rows."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from experiments.telling.saving import saving, told
 from experiments.telling.section import Section
 from experiments.telling.setting import settings
 from experiments.telling.tables import Table
+from experiments.telling.words import NOTHING
 from tests.experiments.telling.rows import MATMUL_TFLOPS, READ_GBPS, failed, pages, row, rule, table
 
 CONTEXTS = (128, 256, 512, 1024)
@@ -225,6 +227,17 @@ def test_every_byte_of_a_part_is_of_weights_of_the_cache_or_an_edge() -> None:
     }
     unpacking = {**mla.parts["attend"], "io_bytes": 4096 + 2 * 64 + 500}
     assert weights_and_cache("attend", unpacking) == (500, 4096)
+
+
+@pytest.mark.parametrize("column", ["io_bytes", "weight_bytes", "cache_bytes", "num_q_heads"])
+def test_e13_bytes_that_a_row_lacks_are_not_counted_as_none(column: str) -> None:
+    unknown: dict[str, Any] = {column: None}
+    lacking = [replace(r, **unknown) if r.scope in ("attend", "output") else r for r in step_in_parts()]
+    (page,) = pages(*lacking)
+    it = parts(page, 1, Drawn("f", "f", "f", ())).blocks[0].table
+    assert it is not None
+    (whole,) = [line for line in it.rows if line[0] == "mla" and line[2] == "sum of parts"]
+    assert NOTHING in whole[5:8]
 
 
 def test_the_sum_of_parts_stands_beside_the_step_and_is_not_forced() -> None:

@@ -36,12 +36,12 @@ def test_numbers_have_four_significant_digits(value: float, said: str) -> None:
     assert number(value) == said
 
 
-def test_a_speed_up_is_baseline_over_new_and_its_inverse_is_slower() -> None:
+def test_e14_a_speed_up_is_baseline_over_new_and_its_inverse_is_slower() -> None:
     assert speed("new", 80.0, "old", 100.0) == "new is 1.25x faster than old"
     assert speed("old", 100.0, "new", 80.0) == "old is 1.25x slower than new"
 
 
-def test_enormous_and_empty_ratios() -> None:
+def test_e14_enormous_and_empty_ratios() -> None:
     assert speed("b", 3.44e-3, "a", 1.77e3) == "b is 514,535x faster than a"
     assert speed("a", 1.77e3, "b", 3.44e-3) == "a is 514,535x slower than b"
     assert speed("a", 100.0, "b", 100.2) == "a is as fast as b"

@@ -89,8 +89,7 @@ def test_across_names_only_columns_of_a_point():
     assert {column for group in ACROSS.values() for column in group} <= set(POINT)
 
 
-def test_two_rows_of_a_side_for_one_point_are_refused_not_averaged(tmp_path):
-    """Case E04."""
+def test_case_e04_two_rows_of_a_side_for_one_point_are_refused_not_averaged(tmp_path):
     a = keep(tmp_path / "a", point(key="one", seed=0), point(key="two", seed=1))
     with pytest.raises(ValueError, match=r"a must hold one row per point; .* \(keys one, two\)"):
         held(a, a, match="point")
