@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from experiments.agenda import Standing, point_keys, survey, unmeasured
@@ -89,7 +90,7 @@ class _Run:
         there = Counter(row.status for standing in standings for row in standing.there)
         self.todo = {point_keys(where) for standing in standings for where in standing.left}
         with Progress(sum(standing.steps for standing in standings)) as self.progress:
-            for warning in self.recorded.warnings:
+            for warning in (*self.recorded.warnings, *self.recorded.ahead(datetime.now(UTC))):
                 self.progress.note(warning)
             code = self._work(standings, there)
         self.progress.summary(self.seen, there, self.orders.part, self.spent.told(self.benches.swept_s))

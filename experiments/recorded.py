@@ -7,6 +7,7 @@ file the last row counts, whatever the clock said when it was written.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Self
 
@@ -83,6 +84,13 @@ class Recorded:
     def holds(self, wanted: Sequence[Wanted]) -> bool:
         """Whether any row of a point is there, fresh or not."""
         return any(one.key in self.rows or one.instead in self.rows for one in wanted)
+
+    def ahead(self, now: datetime) -> list[str]:
+        """A warning, if rows are there that began later than now."""
+        newest = max(self.newest.values(), default="")
+        if newest <= now.isoformat(timespec="seconds"):
+            return []
+        return [f"this machine's clock says {now:%F %T}, and rows are there that began {newest}; new rows still count"]
 
     def timed(self, wanted: Wanted) -> Measurement | None:
         """A fresh row that has a latency, whether or not its point is settled."""

@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from experiments.record import Measurement
 from experiments.records import SeriesLog, append_lines
 
 CHECKS = "checks.jsonl"
+SAMPLES = "samples"
+PART = ".part"  # what a file that is not whole yet is called
 
 
 def run_folder(results: object, name: object) -> Path:
@@ -47,6 +49,8 @@ def locked(folder: Path) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
+        for part in folder.glob(f"*/{SAMPLES}/*{PART}"):  # of a run that was killed: nobody else writes here now
+            part.unlink(missing_ok=True)
         yield
 
 
@@ -59,19 +63,27 @@ def store(folder: Path, rows: tuple[Measurement, ...], samples: Mapping[str, NDA
 
 
 def store_samples(series: Path, samples: Mapping[str, NDArray[np.float64]]) -> None:
-    """Raw samples by key, in the folder of a series; each file is there as a whole, or as it was before."""
-    for key, us in samples.items():
-        (series / "samples").mkdir(parents=True, exist_ok=True)
-        part = series / "samples" / f"{key}.part"
-        try:
-            with part.open("wb") as file:
+    """Raw samples by key, in the folder of a series; each file is there as a whole, or as it was before.
+
+    All are written before the first is synced: the disk then has less to do than for one after the other.
+    """
+    parts = [series / SAMPLES / f"{key}{PART}" for key in samples]
+    if parts:
+        (series / SAMPLES).mkdir(parents=True, exist_ok=True)
+    try:
+        with ExitStack() as opened:
+            files = [opened.enter_context(part.open("wb")) for part in parts]
+            for file, us in zip(files, samples.values(), strict=True):
                 np.save(file, us)
                 file.flush()
+            for file in files:
                 os.fsync(file.fileno())
-            os.replace(part, part.with_name(f"{key}.npy"))
-        except OSError:
+        for part in parts:
+            os.replace(part, part.with_suffix(".npy"))
+    except OSError:
+        for part in parts:
             part.unlink(missing_ok=True)
-            raise
+        raise
 
 
 def note(folder: Path, check: Mapping[str, Any]) -> None:

@@ -8,28 +8,25 @@ import contextlib
 import ctypes
 import faulthandler
 import multiprocessing
-import os
 import signal
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
+from multiprocessing.process import BaseProcess
 
 from experiments.measuring.device import Device
 from experiments.measuring.messages import Begin, Failed, Kept, Ready, Reply, Request
 from experiments.measuring.series import Series
 from experiments.measuring.timing import make_timer
+from experiments.measuring.words import Words, in_short
 from experiments.measuring.worker import Worker
 from experiments.record import BROKEN
 
 PROCESS_BYTES = 640 * 2**20  # of host memory that a worker takes, noise to copy from included
 START_S = 300  # for imports, on a machine that is doing something else
 LINGER_S = 3  # between a process's last word and its end
-TAIL = 400  # characters of a dead worker's last words that go into the reason
-STDERR_BYTES = 2048  # of the last that a worker said, which go into the row of their own
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
@@ -41,7 +38,7 @@ class Setup:
     series: Series
     device: Device
     threads: int
-    words: Path  # where its standard error goes
+    words: Words  # where its standard error goes
 
 
 def import_ahead(several: Iterable[Series]) -> None:
@@ -55,19 +52,12 @@ class Remote:
     """A hand on another process. Once that is lost, every answer is why; the point at hand says it in its own words."""
 
     def __init__(self, series: Series, device: Device, threads: int, timeout_s: float | None) -> None:
-        context = multiprocessing.get_context(_METHOD)
-        handle, words = tempfile.mkstemp(prefix="kvariants-worker-")
-        self.said = os.fdopen(handle, "rb")
+        self.said = Words.new()
         self.timeout_s = timeout_s
-        self.words = Path(words)
-        self.quoted = 0  # bytes of it that some row has
         self.lost: Failed | None = None
         self.kept_bytes = 0
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(  # type: ignore[attr-defined]  # every context but the base class has it
-            target=serve, args=(theirs, Setup(series, device, threads, self.words))
-        )
-        self.process.start()
+        self.pipe, theirs = multiprocessing.get_context(_METHOD).Pipe()
+        self.process = _started(theirs, Setup(series, device, threads, self.said))
         theirs.close()
         with contextlib.suppress(OSError):  # it has ended already: ``begun`` will find out
             self.pipe.send(Begin())
@@ -75,7 +65,6 @@ class Remote:
     def begun(self) -> None:
         """Wait until the process can be asked: nothing is timed while another one starts."""
         answer = self._hear(START_S)
-        self.words.unlink(missing_ok=True)  # both sides have it open: nothing is left behind, however the run ends
         if isinstance(answer, Failed):
             self.lost = replace(answer, reason=f"while its worker started: {answer.reason}", tried=False)
 
@@ -96,13 +85,12 @@ class Remote:
         self.pipe.close()
         self._end()
         self.said.close()
-        self.words.unlink(missing_ok=True)
 
     def _hear(self, timeout_s: float | None) -> Reply:
         told = wait([self.pipe, self.process.sentinel], timeout_s)
         if not told:
             self.process.kill()
-            return self._lose(Failed("timeout", f"no answer within {timeout_s:g} s; killed", self._last_words()))
+            return self._lose(Failed("timeout", f"no answer within {timeout_s:g} s; killed", self.said.last()))
         if self.pipe in told:
             with contextlib.suppress(EOFError, OSError):
                 reply: Reply = self.pipe.recv()
@@ -113,30 +101,19 @@ class Remote:
         self._end()
         code = self.process.exitcode or 0
         how = f"exit status {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
-        said = self._last_words()
-        words = " ".join((said or "").split())[-TAIL:]
+        said = self.said.last()
+        words = in_short(said)
         return Failed("crash", f"the worker process ended: {how}" + (f": {words}" if words else ""), said)
 
     def _quoted(self, reply: Reply) -> Reply:
         """The reply, with what the worker has said since it was last heard where something went wrong in it."""
         if isinstance(reply, Failed) and reply.status in BROKEN and reply.stderr is None:
-            return replace(reply, stderr=self._last_words())
+            return replace(reply, stderr=self.said.last())
         if isinstance(reply, Ready):
             wrong = {s: f for s, f in reply.scopes.items() if isinstance(f, Failed) and f.status in BROKEN}
-            said = self._last_words() if wrong else None
+            said = self.said.last() if wrong else None
             return replace(reply, scopes={**reply.scopes, **{s: replace(f, stderr=said) for s, f in wrong.items()}})
         return reply
-
-    def _last_words(self) -> str | None:
-        """The last lines on its standard error since this was asked before, as text that a row can hold."""
-        end = self.said.seek(0, os.SEEK_END)
-        start = max(self.quoted, end - STDERR_BYTES)
-        self.said.seek(start)
-        self.quoted = end
-        text = self.said.read(end - start).decode(errors="replace")
-        if start > 0 and end - start == STDERR_BYTES:
-            text = text.partition("\n")[2] or text  # the first line has lost its beginning
-        return text.strip("\n") or None
 
     def _end(self) -> None:
         self.process.join(LINGER_S)
@@ -151,14 +128,25 @@ class Remote:
         return why
 
 
+def _started(pipe: Connection, setup: Setup) -> BaseProcess:
+    """A process that serves; a server that somebody has killed is replaced once. Raises OSError if that ends too."""
+    context = multiprocessing.get_context(_METHOD)
+    for _ in range(2):
+        process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context but the base class has it
+            target=serve, args=(pipe, setup)
+        )
+        with contextlib.suppress(EOFError, ConnectionError):
+            process.start()
+            return process
+    raise OSError("no worker can be started: the server that forks them is killed again and again")
+
+
 def serve(pipe: Connection, setup: Setup) -> None:
     """What runs in the process: answers until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's to act on
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)  # the server ends with the run, however that ends
-    with setup.words.open("wb") as words:
-        for descriptor in (1, 2):
-            os.dup2(words.fileno(), descriptor)
+    setup.words.say()
     faulthandler.enable()
     device = setup.device
     timer = make_timer(setup.series.timer.kind, device.kind, device.synchronize)

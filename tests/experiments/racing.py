@@ -1,5 +1,6 @@
 """Workers that only pretend, and a backend that ends its process: what tests of rounds and crews need."""
 
+import ctypes
 import os
 import signal
 import time
@@ -115,6 +116,10 @@ class Ending:
         if self.how == "exit":
             os.write(2, b"the kernel says goodbye\n")
             os._exit(7)
+        if self.how == "segfault":
+            ctypes.string_at(0)
+        if self.how == "memory":
+            raise MemoryError("no such row")
         if self.how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.how == "error" and len(self.made) == 1:

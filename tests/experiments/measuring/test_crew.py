@@ -1,11 +1,14 @@
 """Which series race, how many at once, and what the end of a worker's process means."""
 
+import multiprocessing
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from experiments.measuring import crew as module
+from experiments.measuring import remote
 from experiments.measuring.bench import Benches
 from experiments.measuring.crew import Conduct, Crew, Group, Places, grouped
 from experiments.measuring.device import Device
@@ -84,6 +87,29 @@ def test_there_are_workers_for_one_group_at_a_time(monkeypatch: pytest.MonkeyPat
 
 
 # processes of their own
+
+
+@pytest.mark.parametrize(("killed", "starts"), [(0, 1), (1, 2), (2, None)])
+def test_a_server_that_is_killed_while_it_starts_a_worker_is_replaced_once(
+    killed: int, starts: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    class Starting:
+        def __init__(self, **options: Any) -> None:
+            tried.append(1)
+
+        def start(self) -> None:
+            if len(tried) <= killed:
+                raise EOFError("unexpected EOF")
+
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: SimpleNamespace(Process=Starting))
+    if starts is None:
+        with pytest.raises(OSError, match="no worker can be started: the server that forks them is killed"):
+            remote._started(cast(Any, None), cast(Any, None))
+    else:
+        assert isinstance(remote._started(cast(Any, None), cast(Any, None)), Starting)
+        assert len(tried) == starts
 
 
 @pytest.mark.slow
