@@ -61,6 +61,7 @@ def run(street: Street, *arguments: str) -> tuple[Measurement, ...]:
 # D01
 
 
+@pytest.mark.slow
 def test_d01_one_config_that_cannot_be_built_is_a_row_and_the_others_run(capfd: pytest.CaptureFixture[str]) -> None:
     configs = [composed("gqa", model=EIGHT, options={"num_kv_heads": n}, scopes=["step"]) for n in (2, 3, 4)]
     assert launch(configs, "") == UNCLEAN == 3
@@ -256,6 +257,7 @@ def test_d09_counts_and_names_in_yaml(street: Street) -> None:
 
 
 @pytest.mark.parametrize("sweep", [(), ("-m", "attention=gqa,mqa")])
+@pytest.mark.slow
 def test_d10_results_go_where_the_command_was_typed(street: Street, sweep: tuple[str, ...]) -> None:
     small = ("workload.context=16", "workload.scopes=step")
     run(street, *sweep, *small) if sweep else run(street, *small)
@@ -319,6 +321,7 @@ def test_d11_many_writers_lose_no_row(street: Street) -> None:
         (("-m", "workload.context=[3],[17,64]"), [[3], [17, 64]]),
     ],
 )
+@pytest.mark.slow
 def test_d12_a_list_is_one_series_and_a_sweep_of_lists_is_several(
     street: Street, arguments: tuple[str, ...], contexts: list[list[int]]
 ) -> None:
@@ -370,6 +373,7 @@ def test_d14_other_words_are_refused_with_the_name_of_the_key(street: Street, ty
     assert street.knock(main, *SMALL, "storage=paged", typed).refusal.startswith(message)
 
 
+@pytest.mark.slow
 def test_d14_pages_or_none_are_two_storages_and_the_row_says_which(street: Street) -> None:
     small = ("workload.context=16", "workload.scopes=step", "backend=eager")
     run(street, *small, "storage=contiguous")

@@ -24,6 +24,7 @@ def street(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
 
 
 @pytest.mark.parametrize("name", list(config("attention")))
+@pytest.mark.slow
 def test_every_variant_is_explained_and_ends_with_what_it_saves(street: Street, name: str) -> None:
     forms = FORMS if "form" in config("attention")[name] else (None,)
     for form in forms:

@@ -96,6 +96,7 @@ def test_a_plan_of_predictions_measures_nothing(capfd: pytest.CaptureFixture[str
     assert lines[-1] == "nothing was measured or written"
 
 
+@pytest.mark.slow
 def test_many_points_are_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     many = [composed(a, context=list(range(1, 301))) for a in ("gqa", "mla")]
     lines = told(capfd, *many)

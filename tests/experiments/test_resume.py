@@ -97,6 +97,7 @@ class Idle:
         """Nobody is there."""
 
 
+@pytest.mark.slow
 def test_a_series_sits_out_the_points_that_it_has(measured: list[tuple[str, int]]) -> None:
     launch([step(context=[16, 32]), step("mla", [16])], "")
     measured.clear()
@@ -145,6 +146,7 @@ def moved(machine: Any, **changes: Any) -> Any:
     return machine
 
 
+@pytest.mark.slow
 def test_cold_rows_that_had_to_say_warm_are_there_and_asked_warm_ones_are_others(
     measured: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

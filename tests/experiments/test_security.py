@@ -199,6 +199,7 @@ def test_a_models_folder_brings_numbers_and_no_code(street: Street) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "/x", "..", ".x", "-x", "''", "null"])
+@pytest.mark.slow
 def test_rows_stay_below_the_results_folder(street: Street, name: str) -> None:
     assert street.knock(run.main, f"name={name}", "device=cpu").refusal.startswith("name must be ")
     assert street.knock(run.main, "-m", "attention=mha,mqa", f"name={name}", "device=cpu").refusal
