@@ -9,11 +9,11 @@ from experiments.door import Composed
 from experiments.measuring.crew import Conduct
 from experiments.measuring.series import Labels, Series, parse_labels, parse_series
 from experiments.predicted import predictable
-from experiments.recorded import parse_resume, parse_switch
 from experiments.runfolder import run_folder
 from experiments.shard import Shard, part_folder
 
 DEFAULTS = {"resume": "missing", "fail_fast": False, "plan": False, "shard": None, "exclusive": True}
+RESUMES = ("missing", "failed", "all", "none")
 ONE_RUN = ("name", "results", "isolation", "timeout_s", "race_size", *DEFAULTS)  # a run has one of each
 
 
@@ -50,11 +50,11 @@ class Orders:
         return cls(
             run_folder(common["results"], common["name"]),
             Conduct(common["isolation"], common["timeout_s"], common["race_size"]),
-            parse_resume(common["resume"]),
-            parse_switch("fail_fast", common["fail_fast"]),
-            parse_switch("plan", common["plan"]),
+            _resume(common["resume"]),
+            _switch("fail_fast", common["fail_fast"]),
+            _switch("plan", common["plan"]),
             Shard.parse(common["shard"]),
-            parse_switch("exclusive", common["exclusive"]),
+            _switch("exclusive", common["exclusive"]),
             configs[0].job,
         )
 
@@ -96,3 +96,17 @@ def _build(config: Composed, command: str) -> Series | Unbuildable:
         return predictable(parse_series(config.values, labels))
     except ValueError as error:
         return Unbuildable(labels, config, str(error))
+
+
+def _resume(value: object) -> str:
+    """One of ``RESUMES``; ValueError says which there are."""
+    if value not in RESUMES:
+        raise ValueError(f"resume must be one of {', '.join(RESUMES)}; got {value!r}")
+    return str(value)
+
+
+def _switch(name: str, value: object) -> bool:
+    """A yes or no; ValueError names the key."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false; got {value!r}")
+    return value

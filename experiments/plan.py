@@ -14,8 +14,9 @@ from experiments.measuring.row import Where
 from experiments.measuring.scopes import blocked_scopes, workspaces
 from experiments.measuring.series import Series
 from experiments.measuring.sweep import sweep_bytes
+from experiments.progress import counted
 from experiments.record import apart
-from experiments.recorded import Recorded, counted
+from experiments.recorded import Recorded
 from experiments.terminal import say, show
 
 HEADER = ("series", "points", "there", "refused", "too_large", "to_measure", "GiB", "minutes")

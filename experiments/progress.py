@@ -3,6 +3,7 @@
 import heapq
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bar
 
 from experiments.record import CLEAN, Measurement
-from experiments.recorded import counted
 from variants.contract.cost import Point
 from variants.contract.tokens import format_tokens
 
@@ -117,3 +117,8 @@ class Progress:
     def _plain(self, text: str) -> None:
         if not self._live:
             print(text, file=sys.stderr, flush=True)
+
+
+def counted(rows: Mapping[str, int]) -> str:
+    """Numbers by status in words: ``4 ok, 1 error``."""
+    return ", ".join(f"{number} {status}" for status, number in Counter(rows).most_common()) or "none"

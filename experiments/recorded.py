@@ -5,7 +5,7 @@ file the last row counts, whatever the clock said when it was written.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -13,8 +13,6 @@ from typing import Self
 
 from experiments.record import BROKEN, CLEAN, UNTRIED, Measurement
 from experiments.records import RECORDS, stream
-
-RESUMES = ("missing", "failed", "all", "none")
 
 
 @dataclass(frozen=True)
@@ -124,22 +122,3 @@ def _tries(row: Measurement, before: int) -> int:
 def _unproved(row: Measurement) -> bool:
     """Whether a row was asked for cold and says ``warm``: more was read between two uses than the bytes themselves."""
     return row.temperature == "warm" and row.reuse_bytes is not None and row.reuse_bytes != row.io_bytes
-
-
-def parse_resume(value: object) -> str:
-    """One of ``RESUMES``; ValueError says which there are."""
-    if value not in RESUMES:
-        raise ValueError(f"resume must be one of {', '.join(RESUMES)}; got {value!r}")
-    return str(value)
-
-
-def parse_switch(name: str, value: object) -> bool:
-    """A yes or no; ValueError names the key."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false; got {value!r}")
-    return value
-
-
-def counted(rows: Mapping[str, int]) -> str:
-    """Numbers by status in words: ``4 ok, 1 error``."""
-    return ", ".join(f"{number} {status}" for status, number in Counter(rows).most_common()) or "none"

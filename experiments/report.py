@@ -41,14 +41,14 @@ def _report(values: Mapping[str, Any], command: str) -> None:
     from experiments.planning.others import other_weight_elements
     from experiments.telling.evidence import read_evidence
     from experiments.telling.rule import Rule
-    from experiments.telling.tell import tell
+    from experiments.telling.tell import Beside, tell
 
     runs = Path(str(values["runs"]))
     out = Path(str(values["out"])) if values["out"] else Path("results", "reports", runs.resolve().name)
     rule = dict(values["report"])
     evidence = read_evidence(CONF / "evidence", rule.pop("evidence", None))
-    others = other_weight_elements()
-    say(_closing(tell(runs, out, Rule.parse(rule), command, evidence, others, planner(CONF))))
+    beside = Beside(evidence, other_weight_elements(), planner(CONF))
+    say(_closing(tell(runs, out, Rule.parse(rule), command, beside)))
 
 
 def _as_typed(argument: str) -> str:

@@ -10,6 +10,7 @@ import faulthandler
 import multiprocessing
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -129,15 +130,27 @@ class Remote:
 
 
 def _started(pipe: Connection, setup: Setup) -> BaseProcess:
-    """A process that serves; a server that somebody has killed is replaced once. Raises OSError if that ends too."""
+    """A process that serves; a server that somebody has killed is replaced once.
+
+    Raises OSError if that ends too, or if there is no place for its socket.
+    """
     context = multiprocessing.get_context(_METHOD)
     for _ in range(2):
         process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context but the base class has it
             target=serve, args=(pipe, setup)
         )
-        with contextlib.suppress(EOFError, ConnectionError):
+        try:
             process.start()
-            return process
+        except (EOFError, ConnectionError):
+            continue
+        except OSError as error:
+            if "AF_UNIX" not in str(error):
+                raise
+            raise OSError(
+                f"no worker can be started: the folder for temporary files has too long a name for a socket; "
+                f"set TMPDIR to a shorter one or isolation=none; got {tempfile.gettempdir()}"
+            ) from None
+        return process
     raise OSError("no worker can be started: the server that forks them is killed again and again")
 
 

@@ -9,8 +9,10 @@ from itertools import pairwise
 from typing import Any
 
 from experiments.telling.decision import Decision, decide
+from experiments.telling.figures.canvas import Drawn
 from experiments.telling.frame import distinct, records
 from experiments.telling.rule import Rule
+from experiments.telling.section import Block, Section
 from experiments.telling.setting import Setting
 from experiments.telling.tables import Table
 from experiments.telling.words import NOTHING, times
@@ -18,7 +20,8 @@ from variants.contract.tokens import format_tokens
 
 AXES = ("context", "batch", "tp")
 HEADING = "What would flip it"
-UNSETTLED = "not enough evidence"
+ABOUT = "The same rule at every place that was run; nothing between two places is claimed."
+LEGIBLE = 16  # contexts, batches or numbers of ranks; a map of more is none
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ class Map:
         """Whether these outcomes are of rows that were computed, not measured."""
         return self.setting.predicted
 
+    @property
+    def legible(self) -> bool:
+        """Whether a picture of all places can be read."""
+        return all(len(self.values(axis)) <= LEGIBLE for axis in AXES)
+
     def values(self, axis: str) -> list[int]:
         """What was run along an axis."""
         return distinct(cell.at[axis] for cell in self.cells)
@@ -79,6 +87,15 @@ def maps(pages: Sequence[Setting], rule: Rule, everywhere: Sequence[str], others
         if len(cells) > 1:
             found.append(Map(family[0], tuple(cells)))
     return found
+
+
+def turning(found: Sequence[Map], figures: Sequence[Drawn | None]) -> Section | None:
+    """The report's section of maps that are drawn, or, being too large, only told of; None without any."""
+    blocks = [
+        Block(ABOUT if n == 0 else f"{it.title}:", places(it) if drawn else None, flips(it), drawn)
+        for n, (it, drawn) in enumerate(zip(found, figures, strict=True))
+    ]
+    return Section(HEADING, None, blocks) if blocks else None
 
 
 def flips(it: Map) -> list[str]:

@@ -11,16 +11,15 @@ import pandas as pd
 from experiments.record import STATUSES
 from experiments.telling.best import best_table
 from experiments.telling.consequences import QUALITY, consequences
-from experiments.telling.crossing import HEADING as FLIPS
 from experiments.telling.decision import Decision
 from experiments.telling.figures.canvas import Drawn
 from experiments.telling.folder import FIGURES
 from experiments.telling.frame import Tidy, distinct, family_order, plain
 from experiments.telling.markdown import Markdown, alt_text, code_block, escape, table
 from experiments.telling.needs import Needs
-from experiments.telling.published import HEADING, POINTER
+from experiments.telling.published import POINTER
 from experiments.telling.rule import Rule
-from experiments.telling.section import Block, Section
+from experiments.telling.section import Section
 from experiments.telling.setting import Setting
 from experiments.telling.support import Support, support_table
 from experiments.telling.tables import Table, coverage, environment, gaps, not_run, points
@@ -41,8 +40,8 @@ class Facts:
     rule: Rule
     command: str
     sections: Sequence[Section] = ()
-    published: Sequence[Block] = ()
-    turning: Sequence[Block] = ()
+    published: Section | None = None
+    turning: Section | None = None
 
 
 def render(facts: Facts) -> str:
@@ -82,8 +81,8 @@ def _context(facts: Facts) -> dict[str, Any]:
         "needs": _needs(facts.rule.needs),
         "several": any(page.several for page in facts.pages),
         "quality": f"{QUALITY} {POINTER}" if facts.published else QUALITY,
-        "turning": {"heading": FLIPS, "blocks": facts.turning},
-        "published": {"heading": HEADING, "blocks": facts.published},
+        "turning": facts.turning,
+        "published": facts.published,
         "decisions": [
             {
                 "number": numbers[id(d.setting)],

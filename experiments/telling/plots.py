@@ -60,11 +60,13 @@ def draw_sections(pages: Sequence[Setting], folder: Path) -> list[Section]:
     return found
 
 
-def draw_maps(pages: Sequence[Setting], found: Sequence[Map], folder: Path) -> list[Drawn]:
-    """Draw who wins where, one figure per map."""
+def draw_maps(pages: Sequence[Setting], found: Sequence[Map], folder: Path) -> list[Drawn | None]:
+    """Draw who wins where, one figure per map that can be read."""
     look_of = styles(label for page in pages for label in page.variants)
     with look():
-        return [crossover.draw(it, look_of, folder, _stem(it.setting, "crossover")) for it in found]
+        return [
+            crossover.draw(it, look_of, folder, _stem(it.setting, "crossover")) if it.legible else None for it in found
+        ]
 
 
 def draw_evidence(pages: Sequence[Setting], evidence: Sequence[Evidence], folder: Path) -> Drawn | None:

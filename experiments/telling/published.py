@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from experiments.telling.evidence import Evidence, Finding
 from experiments.telling.figures.canvas import Drawn
-from experiments.telling.section import Block
+from experiments.telling.section import Block, Section
 from experiments.telling.tables import Table
 from experiments.telling.words import NOTHING, count
 
@@ -24,11 +24,11 @@ def of_variants(evidence: Iterable[Evidence], variants: Collection[str]) -> list
     return [it for it in mine if len(it.findings) > 1]
 
 
-def published(evidence: Sequence[Evidence], figure: Drawn | None) -> list[Block]:
-    """The section's blocks; none without evidence."""
+def published(evidence: Sequence[Evidence], figure: Drawn | None) -> Section | None:
+    """The section; None without evidence."""
     if not evidence:
-        return []
-    return [Block(ABOUT, figure=figure), *(_block(it) for it in evidence)]
+        return None
+    return Section(HEADING, None, [Block(ABOUT, figure=figure), *(_block(it) for it in evidence)])
 
 
 def _block(it: Evidence) -> Block:

@@ -19,9 +19,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Section:
-    """``number`` is the setting's, from 1; ``explained`` are keys of rows without a value that it accounts for."""
+    """``number`` is the setting's, from 1; None: it is about all.
+
+    ``explained`` are keys of rows without a value that it accounts for.
+    """
 
     heading: str
-    number: int
+    number: int | None
     blocks: Sequence[Block]
     explained: frozenset[str] = frozenset()

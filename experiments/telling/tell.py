@@ -1,13 +1,13 @@
 """From a folder of records to a folder with a report: the whole wing in one call."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from experiments.records import Loaded, load
-from experiments.telling.crossing import flips, maps, places
-from experiments.telling.decision import NO_OTHERS, decide_all
+from experiments.telling.crossing import maps, turning
+from experiments.telling.decision import decide_all
 from experiments.telling.evidence import Evidence
 from experiments.telling.folder import FIGURES, HTML, PAGE, report_folder
 from experiments.telling.frame import distinct, plain, tidy
@@ -16,7 +16,6 @@ from experiments.telling.page import Facts, render
 from experiments.telling.plots import draw_all, draw_evidence, draw_maps, draw_sections, draw_supports
 from experiments.telling.published import of_variants, published
 from experiments.telling.rule import Rule
-from experiments.telling.section import Block
 from experiments.telling.setting import settings
 from experiments.telling.summary import summary_table
 from experiments.telling.support import support
@@ -35,47 +34,49 @@ class Told:
     warnings: tuple[str, ...]
 
 
-def tell(
-    runs: Path,
-    out: Path,
-    rule: Rule,
-    command: str,
-    evidence: Sequence[Evidence] = (),
-    others: Mapping[str, int] = NO_OTHERS,
-    planner: Planner = lambda models: None,
-) -> Told:
-    """Read the records below ``runs`` and write the report into ``out``, replacing an earlier one.
+@dataclass(frozen=True)
+class Beside:
+    """What a report knows beside its rows.
 
-    ``evidence``: what papers report; said of the variants that have rows here. ``others``: weights outside of the
-    attention layers by model. ``planner``: what the page's sliders compute with, for the models named in the records.
+    ``evidence``: what papers report; said of the variants that have rows. ``others``: weights outside of the attention
+    layers by model. ``planner``: what the page's sliders compute with, for the models named in the records.
+    """
+
+    evidence: Sequence[Evidence] = ()
+    others: Mapping[str, int] = field(default_factory=dict)
+    planner: Planner = lambda models: None
+
+
+ALONE = Beside()
+
+
+def tell(runs: Path, out: Path, rule: Rule, command: str, beside: Beside = ALONE) -> Told:
+    """Read the records below ``runs`` and write the report into ``out``, replacing an earlier one.
 
     Raises FileNotFoundError or ValueError, before anything is written, if there are no readable records, the rule asks
     for a batch that was not run, or ``out`` holds something else than a report.
     """
     told = tidy(_loaded(runs), runs)
     pages = settings(told.table)
-    decisions = decide_all(pages, rule, others)
-    papers = of_variants(evidence, distinct(plain(told.table["attention"])))
+    decisions = decide_all(pages, rule, beside.others)
+    papers = of_variants(beside.evidence, distinct(plain(told.table["attention"])))
     with report_folder(out) as folder:
         figures = draw_all(pages, folder / FIGURES)
         matrices = [support(decision, rule) for decision in decisions]
         drawn = draw_supports(matrices, folder / FIGURES)
         sections = draw_sections(pages, folder / FIGURES)
         placed = draw_evidence(pages, papers, folder / FIGURES)
-        quoted = published(papers, placed)
-        found = maps(pages, rule, distinct(plain(told.table["label"])), others)
+        found = maps(pages, rule, distinct(plain(told.table["label"])), beside.others)
         crossed = draw_maps(pages, found, folder / FIGURES)
-        turning = [Block("", places(it), flips(it), figure) for it, figure in zip(found, crossed, strict=True)]
-        facts = Facts(told, pages, decisions, figures, matrices, drawn, rule, command, sections, quoted, turning)
+        about = sections, published(papers, placed), turning(found, crossed)
+        facts = Facts(told, pages, decisions, figures, matrices, drawn, rule, command, *about)
         page = render(facts)
-        html = render_html(facts, page, folder / FIGURES, planner(distinct(plain(told.table["model"]))))
+        html = render_html(facts, page, folder / FIGURES, beside.planner(distinct(plain(told.table["model"]))))
         for name, text in ((PAGE, page), (HTML, html)):
             # a path that the locale could not decode holds surrogates, which UTF-8 has no bytes for
             (folder / name).write_text(text, encoding="utf-8", errors="replace", newline="\n")
     inside = (block.figure for section in sections for block in section.blocks)
-    every = [*(figure for page in figures for figure in page), *filter(None, drawn), *filter(None, inside)]
-    every += [placed] if placed else []
-    every += crossed
+    every = [*(figure for page in figures for figure in page), *filter(None, (*drawn, *inside, placed, *crossed))]
     saved = tuple(out / FIGURES / f"{figure.stem}.png" for figure in every)
     return Told(out / PAGE, saved, summary_table(decisions), told.warnings)
 

@@ -38,6 +38,15 @@ from variants.protocols import Attended, Plan, Request
 from variants.view import CacheView
 
 SMALL_CACHE = 2**16  # bytes of last-level cache of the pretended machine: its sweep is 320 KiB, not 2.4 GB
+# a small run in the test's own process, as typed
+SMALL = (
+    "model=smollm2_135m",
+    "device=cpu",
+    "timer.rounds=2",
+    "timer.max_rounds=2",
+    "timer.replicas=2",
+    "isolation=none",
+)
 TINY: dict[str, Any] = {
     "name": "tiny",
     "source": "tests",

@@ -1,9 +1,13 @@
 """Doors opened inside the test process configure logging as Hydra does; no test may inherit that from another."""
 
 import logging
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.experiments.builders import OneBench, Street, device, pretend
 
 
 def _loggers() -> list[logging.Logger]:
@@ -31,3 +35,29 @@ def logging_as_it_was() -> Iterator[None]:
 def own_locks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of one test wait for each other, not for those of another."""
     monkeypatch.setenv("KVARIANTS_LOCKS", str(tmp_path_factory.mktemp("locks")))
+
+
+@pytest.fixture
+def pretended_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An empty folder to stand in, on a machine that is pretended and whose ceilings are known."""
+    from experiments import launcher
+
+    monkeypatch.chdir(tmp_path)
+    pretend(device(), monkeypatch)
+    monkeypatch.setattr(launcher, "Benches", OneBench)
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where this test's temporary files go."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    return tmp_path / "temporary"
+
+
+@pytest.fixture
+def street(
+    pretended_machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Street:
+    """Doors to knock at, on that machine."""
+    return Street(tmp_path, monkeypatch, capfd)

@@ -27,27 +27,13 @@ from experiments.record import Measurement
 from experiments.records import load
 from experiments.run import main
 from tests.builders import ROOT
-from tests.experiments.builders import TINY, OneBench, Street, composed, device, pretend
+from tests.experiments.builders import SMALL, TINY, Street, composed, device, pretend
 from tests.experiments.telling import rows as telling
 from tests.golden.models import MODELS
 
-SMALL = (
-    "model=smollm2_135m",
-    "device=cpu",
-    "timer.rounds=2",
-    "timer.max_rounds=2",
-    "timer.replicas=2",
-    "isolation=none",
-)
+pytestmark = pytest.mark.usefixtures("street")
+
 EIGHT: dict[str, Any] = {**TINY, "name": "eight", "hidden_size": 128, "num_attention_heads": 8}
-
-
-@pytest.fixture(autouse=True)
-def street(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Street:
-    """A folder of its own on a pretended machine whose ceilings are known."""
-    pretend(device(), monkeypatch)
-    monkeypatch.setattr(launcher, "Benches", OneBench)
-    return Street(tmp_path, monkeypatch, capfd)
 
 
 def run(street: Street, *arguments: str) -> tuple[Measurement, ...]:

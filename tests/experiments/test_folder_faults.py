@@ -3,7 +3,6 @@
 import datetime as standard
 import resource
 import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from experiments.measuring.timed import Measured
 from experiments.records import load
 from experiments.run import main
 from experiments.telling.frame import tidy
-from tests.experiments.builders import OneBench, Street, composed, device, pretend
+from tests.experiments.builders import Street, composed
 from tests.experiments.killing import SMALL_MACHINE, Command
 from tests.experiments.wholeness import Kept, complete, measured_once, rows
 
@@ -29,13 +28,7 @@ FOLDER = Path("results/runs/test")
 SMALL = ("model=smollm2_135m", "device=cpu", "timer.rounds=2", "timer.max_rounds=2", "isolation=none")
 
 
-@pytest.fixture(autouse=True)
-def pretended_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    pretend(device(), monkeypatch)
-    monkeypatch.setattr(launcher, "Benches", OneBench)
+pytestmark = pytest.mark.usefixtures("pretended_machine", "temporary")
 
 
 def several(resume: str = "missing") -> list[Any]:

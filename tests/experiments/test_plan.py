@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from experiments import expected, launcher
+from experiments import expected
 from experiments.agenda import wanted_rows
 from experiments.expected import SLACK, Forecast, Span, profile_of
 from experiments.launcher import launch
@@ -14,14 +14,9 @@ from experiments.measuring import crew
 from experiments.measuring.point import places
 from experiments.plan import minutes
 from experiments.recorded import Recorded
-from tests.experiments.builders import OneBench, composed, device, pretend, series
+from tests.experiments.builders import composed, device, pretend, series
 
-
-@pytest.fixture(autouse=True)
-def pretended_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    pretend(device(), monkeypatch)
-    monkeypatch.setattr(launcher, "Benches", OneBench)
+pytestmark = pytest.mark.usefixtures("pretended_machine")
 
 
 def told(capfd: pytest.CaptureFixture[str], *configs: Any, code: int = 0) -> list[str]:

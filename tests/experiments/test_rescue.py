@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,12 @@ from experiments.measuring.measure import measure_point
 from experiments.measuring.timed import Measured
 from experiments.records import RECORDS, append_lines, load
 from experiments.runfolder import note, store_samples
-from tests.experiments.builders import OneBench, array, composed, device, pretend
+from tests.experiments.builders import array, composed
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.fixture(autouse=True)
-def pretended_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    pretend(device(), monkeypatch)
-    monkeypatch.setattr(launcher, "Benches", OneBench)
+pytestmark = pytest.mark.usefixtures("pretended_machine", "temporary")
 
 
 def three_points(attention: str = "gqa", **changes: Any) -> Any:

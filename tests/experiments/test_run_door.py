@@ -18,20 +18,12 @@ from experiments.record import Measurement, apart
 from experiments.records import load
 from experiments.run import main
 from tests.builders import ROOT, config
-from tests.experiments.builders import Answer, OneBench, Street, device, pretend, shell
+from tests.experiments.builders import SMALL, Answer, Street, shell
 from variants.contract import plugin
 
 ATTENTIONS = " ".join(config("attention"))
 KINDS = ", ".join(plugin.kinds("attention"))
 
-SMALL = (
-    "model=smollm2_135m",
-    "device=cpu",
-    "timer.rounds=2",
-    "timer.max_rounds=2",
-    "timer.replicas=2",
-    "isolation=none",
-)
 EIGHT_HEADS = ("model.num_attention_heads=8", "model.num_key_value_heads=4", "model.hidden_size=512")  # 9 never halve
 SMALL_CACHE = """
 import experiments.measuring.device as device
@@ -39,14 +31,6 @@ device._last_level_cache = lambda: 2**20  # five times this machine's own may be
 from experiments.run import main
 main()
 """
-
-
-@pytest.fixture
-def street(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Street:
-    """A folder of its own on a pretended machine whose ceilings are known."""
-    pretend(device(), monkeypatch)
-    monkeypatch.setattr(launcher, "Benches", OneBench)
-    return Street(tmp_path, monkeypatch, capfd)
 
 
 def run(street: Street, *arguments: str) -> tuple[Measurement, ...]:

@@ -1,32 +1,12 @@
 """The studies of whole prompts and of a step's parts, in small, from the command line to the report."""
 
-from pathlib import Path
-
-import pytest
-
-from experiments import launcher, report
+from experiments import report
 from experiments.record import Measurement
 from experiments.records import load
 from experiments.run import main
-from tests.experiments.builders import OneBench, Street, device, pretend
+from tests.experiments.builders import SMALL, Street
 
-SMALL = (
-    "model=smollm2_135m",
-    "device=cpu",
-    "timer.rounds=2",
-    "timer.max_rounds=2",
-    "timer.replicas=2",
-    "isolation=none",
-)
 FAMILY = ("gqa", "mha", "mla", "mqa")
-
-
-@pytest.fixture
-def street(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Street:
-    """A folder of its own on a pretended machine whose ceilings are known."""
-    pretend(device(), monkeypatch)
-    monkeypatch.setattr(launcher, "Benches", OneBench)
-    return Street(tmp_path, monkeypatch, capfd)
 
 
 def study(street: Street, name: str, *arguments: str) -> tuple[list[Measurement], str]:

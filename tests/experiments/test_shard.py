@@ -15,16 +15,12 @@ from experiments.record import Measurement
 from experiments.records import load
 from experiments.runfolder import CHECKS
 from experiments.shard import Shard, part_folder, race_identity
-from tests.experiments.builders import OneBench, composed, device, pretend, series
+from tests.experiments.builders import composed, series
 
 MANY = [16, 24, 32, 40, 48, 56, 64, 72]
 
 
-@pytest.fixture(autouse=True)
-def pretended_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    pretend(device(), monkeypatch)
-    monkeypatch.setattr(launcher, "Benches", OneBench)
+pytestmark = pytest.mark.usefixtures("pretended_machine")
 
 
 def study(shard: str | None, name: str = "test") -> list[Composed]:

@@ -45,9 +45,9 @@ def numbers(facts: Facts) -> dict[str, Table]:
 
 def _in_sections(facts: Facts) -> Iterator[tuple[Drawn, Table]]:
     """A section's figure shows its own table, or those of the whole section together."""
-    for blocks in (*(section.blocks for section in facts.sections), facts.published, facts.turning):
-        tables = [block.table for block in blocks if block.table]
-        for block in blocks:
+    for section in filter(None, (*facts.sections, facts.published, facts.turning)):
+        tables = [block.table for block in section.blocks if block.table]
+        for block in section.blocks:
             if block.figure and (block.table or tables):
                 yield block.figure, block.table or _joined(tables)
 

@@ -1,7 +1,11 @@
 """Which series race, how many at once, and what the end of a worker's process means."""
 
 import multiprocessing
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,6 +21,7 @@ from experiments.measuring.point import points
 from experiments.measuring.remote import PROCESS_BYTES, Remote, import_ahead
 from experiments.measuring.row import Where
 from experiments.measuring.timed import Measured
+from tests.builders import ROOT
 from tests.experiments.builders import SMALL_CACHE, device, series
 from tests.experiments.racing import Ending, Pretender
 
@@ -110,6 +115,19 @@ def test_a_server_that_is_killed_while_it_starts_a_worker_is_replaced_once(
     else:
         assert isinstance(remote._started(cast(Any, None), cast(Any, None)), Starting)
         assert len(tried) == starts
+
+
+def test_a_folder_whose_name_is_too_long_for_a_socket_says_what_to_do(tmp_path: Path) -> None:
+    """The system's own error, in a process that has no server of workers yet."""
+    place = tmp_path / ("t" * 100)
+    place.mkdir()
+    script = "from experiments.measuring.remote import _started; _started(None, None)"
+    environment = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "OSError: no worker can be started: the folder for temporary files has too long a name for a socket; "
+        f"set TMPDIR to a shorter one or isolation=none; got {place}"
+    )
 
 
 @pytest.mark.slow

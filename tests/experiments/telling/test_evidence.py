@@ -12,7 +12,7 @@ from experiments.telling.figures import evidence as drawing
 from experiments.telling.figures.canvas import look
 from experiments.telling.figures.style import KNOWN
 from experiments.telling.published import HEADING, POINTER, of_variants, published
-from experiments.telling.tell import tell
+from experiments.telling.tell import Beside, tell
 from tests.builders import CONF
 from tests.experiments.telling.rows import row, rule, write
 
@@ -131,7 +131,7 @@ def test_only_safe_yaml_of_the_right_shape_is_read(tmp_path: Path, text: str) ->
 
 def test_a_report_quotes_what_concerns_its_variants_and_averages_nothing(tmp_path: Path) -> None:
     write(tmp_path / "runs", *(row(a, s) for a in FAMILY for s in ("attend", "step")))
-    told = tell(tmp_path / "runs", tmp_path / "out", rule(), "python -m x", read_evidence(FOLDER, "all"))
+    told = tell(tmp_path / "runs", tmp_path / "out", rule(), "python -m x", Beside(read_evidence(FOLDER, "all")))
     text = told.page.read_text(encoding="utf-8")
     section = text.split(f"### {HEADING}\n")[1].split("\n### ")[0]
     cells = {cell for line in section.splitlines() if line.startswith("|") for cell in line.strip("| ").split(" | ")}
@@ -148,10 +148,10 @@ def test_a_report_quotes_what_concerns_its_variants_and_averages_nothing(tmp_pat
 
 def test_a_report_of_other_variants_says_nothing_of_it(tmp_path: Path) -> None:
     write(tmp_path / "runs", *(row("mha", s) for s in ("attend", "step")))
-    told = tell(tmp_path / "runs", tmp_path / "out", rule(), "python -m x", read_evidence(FOLDER, "all"))
+    told = tell(tmp_path / "runs", tmp_path / "out", rule(), "python -m x", Beside(read_evidence(FOLDER, "all")))
     text = told.page.read_text(encoding="utf-8")
     assert HEADING not in text  # a single model of a paper compares nothing
-    assert published(of_variants(read_evidence(FOLDER, "all"), ["gta"]), None) == []
+    assert published(of_variants(read_evidence(FOLDER, "all"), ["gta"]), None) is None
 
 
 def test_points_are_hollow_where_the_papers_put_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

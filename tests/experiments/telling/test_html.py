@@ -15,7 +15,7 @@ from experiments.telling.html.data import picture, script_json
 from experiments.telling.html.numbers import MOST, numbers
 from experiments.telling.html.render import render_html
 from experiments.telling.page import render
-from experiments.telling.tell import tell
+from experiments.telling.tell import Beside, tell
 from tests.builders import CONF
 from tests.experiments.telling.rendering import facts
 from tests.experiments.telling.rows import failed, row, rule, write
@@ -152,7 +152,7 @@ def test_without_a_known_model_there_are_no_sliders_and_no_script(tmp_path: Path
 
 def test_the_page_is_written_beside_the_other(tmp_path: Path) -> None:
     write(tmp_path / "runs", *family())
-    told = tell(tmp_path / "runs", tmp_path / "out", rule(), "again", planner=planner(CONF))
+    told = tell(tmp_path / "runs", tmp_path / "out", rule(), "again", Beside(planner=planner(CONF)))
     html = told.page.with_name("report.html").read_text(encoding="utf-8")
     assert len(html) < 3e6
     assert len(Page(html).of("script")) == 3

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from experiments.planned import planner
-from experiments.telling.tell import tell
+from experiments.telling.tell import Beside, tell
 from tests.builders import CONF
 from tests.experiments.telling.rows import failed, row, rule, write
 from tests.experiments.test_planned import by_script, plan_of
@@ -75,7 +75,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     rows = [row(a, s, c, us=c / 10) for a in ("mha", "gqa", "mla") for s in ("attend", "step") for c in (1024, 2048)]
     write(folder / "runs", *rows, failed("mqa", "step", 1024, "crash", "signal 9 " * 30, kernel="a" * 200))
-    tell(folder / "runs", folder / "out", rule(), "again " * 60, planner=planner(CONF))
+    tell(folder / "runs", folder / "out", rule(), "again " * 60, Beside(planner=planner(CONF)))
     return folder / "out" / "report.html"
 
 
