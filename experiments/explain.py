@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from experiments.door import Composed, open_door
@@ -120,18 +121,11 @@ def _heading(config: Composed, series: "Series") -> "Part":
 def _write(traced: "Traced", out: Path) -> None:
     from experiments.planning.output import write
 
-    write([_Flat({**asdict(seen), **_joined(seen)}) for seen in traced.seen], out, COLUMNS)
+    write([SimpleNamespace(**{**asdict(seen), **_joined(seen)}) for seen in traced.seen], out, COLUMNS)
 
 
 def _joined(seen: Any) -> Mapping[str, str]:
     return {"letters": " ".join(letter or "." for letter in seen.letters), "shape": " ".join(map(str, seen.shape))}
-
-
-class _Flat:
-    """A row whose columns are attributes."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self.__dict__.update(values)
 
 
 def _say(parts: "Sequence[Part]") -> None:

@@ -5,8 +5,6 @@ from experiments.planning.hf.presets import preset
 from variants.attention.grouped.spec import GroupedSpec
 from variants.contract.model import ModelShape
 
-_NOT_A_SHAPE = ("model_type",)
-
 
 def other_weight_elements() -> dict[str, int]:
     """Weights outside of the attention layers of every preset that reads all of them for a token, by the model's name.
@@ -19,7 +17,7 @@ def other_weight_elements() -> dict[str, int]:
         raw = preset(name)
         if raw.get("kv_lora_rank"):  # ours with a latent are DeepSeek's, which have experts
             continue
-        shape = ModelShape(**{field: value for field, value in raw.items() if field not in _NOT_A_SHAPE})
+        shape = ModelShape.parse({field: value for field, value in raw.items() if field != "model_type"})
         own = GroupedSpec.from_model(shape, num_kv_heads=shape.kv_heads)
         found[shape.name] = parameters - shape.num_hidden_layers * own.weight_elements
     return found

@@ -9,6 +9,7 @@ import pytest
 
 from experiments.planning.capacity import PARAMETERS
 from experiments.planning.hf.presets import names, preset
+from experiments.planning.others import other_weight_elements
 
 
 @dataclass(frozen=True)
@@ -75,3 +76,15 @@ def test_parameters_follow_from_the_shapes(name):
 @pytest.mark.parametrize("name", SIZES)
 def test_parameters_are_what_is_published(name):
     assert PARAMETERS[name] == pytest.approx(SIZES[name].published, rel=0.005)
+
+
+@pytest.mark.parametrize("name", [name for name, size in SIZES.items() if not size.experts])
+def test_what_stands_beside_the_attention_layers_is_the_rest(name):
+    raw = preset(name)
+    rest = parameters(raw, SIZES[name]) - raw["num_hidden_layers"] * attention(raw)
+    assert other_weight_elements()[raw["name"]] == rest
+
+
+def test_of_models_with_experts_nobody_knows_what_a_token_reads():
+    named = {preset(name)["name"] for name, size in SIZES.items() if size.experts}
+    assert not named & set(other_weight_elements())
