@@ -49,6 +49,7 @@ def assert_like_eager(plan, geometry, cache, queries, dtype):
     torch.testing.assert_close(o.double(), exact, rtol=0, atol=3e-6 if dtype == torch.float32 else 2e-2)
 
 
+@pytest.mark.slow
 def test_one_plan_serves_ragged_lengths_that_grow_in_place():
     layout, geometry = gqa(Dtype.F32)
     cache = filled(layout, [3, 257, 0])

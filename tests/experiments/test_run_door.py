@@ -102,7 +102,10 @@ def test_a_point_that_the_model_has_no_heads_for_is_an_error_row_beside_the_othe
     )
 
 
-@pytest.mark.parametrize("hydra_launcher", [(), ("hydra/launcher=basic",), ("hydra/launcher=rounds",)])
+LAUNCHERS = [(), *(pytest.param((f"hydra/launcher={name}",), marks=pytest.mark.slow) for name in ("basic", "rounds"))]
+
+
+@pytest.mark.parametrize("hydra_launcher", LAUNCHERS)
 def test_the_quick_study_is_a_sweep_by_itself(street: Street, hydra_launcher: tuple[str, ...]) -> None:
     """Hydra's own launcher calls the door once per job: other calls, the same rows."""
     rows = run(street, "study=quick", "workload.context=[16,32]", *hydra_launcher)
@@ -174,7 +177,7 @@ def test_the_study_may_be_overridden(street: Street) -> None:
 # the same again, and before
 
 
-@pytest.mark.parametrize("hydra_launcher", ["rounds", "basic"])
+@pytest.mark.parametrize("hydra_launcher", ["rounds", pytest.param("basic", marks=pytest.mark.slow)])
 def test_the_same_command_again_measures_nothing(street: Street, hydra_launcher: str) -> None:
     arguments = ("-m", "attention=gqa,mla", "workload.context=16", f"hydra/launcher={hydra_launcher}")
     before = run(street, *arguments)
@@ -331,6 +334,7 @@ def test_tab_completion_lists_the_choices(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_real_run_in_a_process_of_its_own(tmp_path: Path) -> None:
     """The same door on the real machine, whose cache alone is pretended to be small, and its series in another one."""
     asked = ("attention=mla", "workload.context=[64,128]", "name=mine")

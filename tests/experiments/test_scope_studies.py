@@ -1,5 +1,7 @@
 """The studies of whole prompts and of a step's parts, in small, from the command line to the report."""
 
+import pytest
+
 from experiments import report
 from experiments.record import Measurement
 from experiments.records import load
@@ -19,6 +21,7 @@ def study(street: Street, name: str, *arguments: str) -> tuple[list[Measurement]
     return list(load(street.folder / "results").rows), page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_what_the_cache_saves(street: Street) -> None:
     rows, page = study(street, "what_the_cache_saves", "workload.context=[16,32,64]")
     assert {(r.attention, r.scope, r.context) for r in rows if r.status == "ok"} == {
@@ -32,6 +35,7 @@ def test_what_the_cache_saves(street: Street) -> None:
     assert {"saving-step.png", "saving-added.png"} <= figures
 
 
+@pytest.mark.slow
 def test_step_parts(street: Street) -> None:
     rows, page = study(street, "step_parts", "workload.context=32", "workload.batch=[1,3]")
     assert {(r.batch, r.attention, r.scope) for r in rows if r.status == "ok"} == {

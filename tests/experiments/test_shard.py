@@ -59,6 +59,7 @@ def test_shards_are_of_about_one_size() -> None:
     assert all(900 < owners[index] < 1100 for index in range(8)), owners
 
 
+@pytest.mark.slow
 def test_all_shards_together_are_the_run() -> None:
     whole = rows_of_shard(None, "whole")
     parts = [rows_of_shard(f"{index}/3") for index in range(3)]

@@ -58,7 +58,7 @@ def test_prefill_and_recompute_are_measured_and_right(
     assert len({r.key for r in rows}) == 4
 
 
-@pytest.mark.parametrize("storage", ["paged", "ring"])
+@pytest.mark.parametrize("storage", ["paged", pytest.param("ring", marks=pytest.mark.slow)])
 def test_they_run_on_other_storages(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"window": 24} if storage == "ring" else {}
     made = series("gqa", "eager", options=options, storage=storage, scopes=WHOLE)

@@ -98,6 +98,7 @@ def fuzz(count, seed, defaults):
     return answers
 
 
+@pytest.mark.slow
 def test_hundreds_of_broken_configs(defaults):
     assert 50 < fuzz(400, 1, defaults) < 350
 
