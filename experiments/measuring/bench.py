@@ -33,13 +33,14 @@ class Bench:
         """The buffer that evicts caches."""
         return Sweep(self.device)
 
-    def evict(self) -> None:
-        """Push everything out of the caches."""
+    def evict(self, already: int = 0) -> int:
+        """Push everything out of the caches, which ``already`` so many bytes have gone through; bytes read for it."""
         sweep, start = self.sweep, time.perf_counter()
         with fixed_threads(self.threads):
-            sweep()
+            swept = sweep(already)
         self.device.synchronize()
         self.swept_s += time.perf_counter() - start
+        return swept
 
     @cached_property
     def ceilings(self) -> Ceilings:

@@ -19,8 +19,8 @@ def make_cold(calls: Iterable[Call], sweep: Call) -> None:
 def touch(calls: Iterable[Call]) -> None:
     """Run what will be timed before the caches are swept.
 
-    A virtual machine may have unmapped what nobody has read for a second or two: finding it again would take ten times
-    as long as reading it.
+    A virtual machine may have unmapped what nobody has read lately, and has to find it again: of 1 GiB on two cores,
+    read whole in 42 ms, a pass took 44 ms after 0.1 s, 55 after half a second and 75 after four.
     """
     for call in calls:
         call()

@@ -8,7 +8,7 @@ from experiments.measuring.bench import Benches
 from experiments.measuring.failure import failure
 from experiments.measuring.messages import Failed, Hand
 from experiments.measuring.point import obstacle, replicas_alone, replicas_each
-from experiments.measuring.rounds import Lane, take_rounds
+from experiments.measuring.rounds import Evict, Lane, take_rounds
 from experiments.measuring.row import Where, failed_rows
 from experiments.measuring.scopes import blocked_scopes
 from experiments.measuring.series import TimerChoice
@@ -70,10 +70,17 @@ def _race(lanes: Sequence[Lane], timer: TimerChoice, benches: Benches) -> Race:
         else:
             lane.release(keeping=False)
     running = [lane for lane in lanes if not lane.idle]
-    evict = benches.of(running[0].where).evict if running else lambda: None
-    stop = take_rounds(running, timer, not resident, evict)
+    stop = take_rounds(running, timer, not resident, _evict(running, benches))
     together = "resident" if resident else "realloc"
     return Race(uuid.uuid4().hex[:12], together if len(running) > 1 else "none", stop)
+
+
+def _evict(lanes: Sequence[Lane], benches: Benches) -> Evict:
+    """What evicts the caches of all lanes, which stand on one device."""
+    if not lanes:
+        return Evict(0, lambda already: 0)
+    bench = benches.of(lanes[0].where)
+    return Evict(bench.sweep.wanted, bench.evict)
 
 
 def _share_memory(lanes: Sequence[Lane]) -> bool:

@@ -26,21 +26,29 @@ from experiments.measuring.messages import (
     Touch,
     Touched,
 )
-from experiments.measuring.row import Where
+from experiments.measuring.row import Where, work_of
 from experiments.measuring.series import TimerChoice
 from experiments.measuring.statistics import LEAST_ROUNDS, summarise
-from experiments.measuring.timing import Call
 from experiments.measuring.workload import Cell
 
-FRESH_S = 0.4  # between touching and sampling lies at most about twice that, and a sweep: see cold.touch
+FRESH_S = 0.2  # between touching and sampling lies at most about twice that, and a sweep: see cold.touch
 LOST = ("crash", "timeout")  # a worker that will not answer again
+
+
+@dataclass(frozen=True)
+class Evict:
+    """``rest(already)`` reads what is missing until ``enough`` bytes have gone through the caches, and returns that."""
+
+    enough: int
+    rest: Callable[[int], int]
 
 
 @dataclass
 class Lane:
     """One series in the rounds of one point: what it has said so far. After a failure it is asked nothing more.
 
-    ``blocked``: scopes that cannot be sampled, and why, where the others can.
+    ``blocked``: scopes that cannot be sampled, and why, where the others can. ``reuse``: of a cold cell, the fewest
+    bytes that were read in a round between touching a replica and timing it, by all lanes and the sweep.
     """
 
     where: Where
@@ -52,6 +60,7 @@ class Lane:
     rounds: dict[Cell, list[Taken]] = field(default_factory=dict)
     filled_us: float = 0.0
     touched_us: dict[Cell, float] = field(default_factory=lambda: defaultdict(float))
+    reuse: dict[Cell, int] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Make the replicas ready to be sampled, in every scope that is not blocked."""
@@ -75,10 +84,19 @@ class Lane:
         scoped = self.ready.scopes[cell.scope] if self.ready else None
         return scoped.warmup_us / 1e6 if isinstance(scoped, Scoped) else 0.0
 
+    def bytes(self, cell: Cell) -> int:
+        """What its replicas read, each once."""
+        held = self.ready.replicas if self.ready and self.runs(cell) else 0
+        return held * work_of(self.where, cell.scope).io_bytes
+
     def touch(self, cell: Cell) -> None:
         """Run what will be sampled."""
         if self.runs(cell):
             self._check(cell, self.hand.ask(Touch(cell)))
+
+    def cold(self, cell: Cell, between: int) -> None:
+        """Note that so many bytes were read since it was touched."""
+        self.reuse[cell] = min(between, self.reuse.get(cell, between))
 
     def sample(self, cell: Cell) -> None:
         """One round of one row of the point."""
@@ -118,13 +136,12 @@ def take_rounds(
     lanes: Sequence[Lane],
     timer: TimerChoice,
     realloc: bool,
-    evict: Call,
+    evict: Evict,
     clock: Callable[[], float] = time.monotonic,
 ) -> str:
     """Sample all lanes in turn and return why it ended: ``ci``, ``rounds`` or ``budget``.
 
     ``realloc``: the lanes do not fit into memory together, so each is prepared for its turn and released after it.
-    ``evict`` pushes everything out of the caches.
     """
     start = clock()
     for number in itertools.count(1):
@@ -137,39 +154,46 @@ def take_rounds(
     raise AssertionError("unreachable")
 
 
-def _turn(lanes: Sequence[Lane], realloc: bool, evict: Call) -> None:
+def _turn(lanes: Sequence[Lane], realloc: bool, evict: Evict) -> None:
     """A round of every row of the lanes that are in memory together."""
     for lane in lanes:
         if realloc and lane.failed is None:
             lane.prepare()
     for cell in dict.fromkeys(cell for lane in lanes for cell in lane.where.series.workload.cells):
-        for together in _batches([lane for lane in lanes if lane.runs(cell)], cell):
+        for together in _batches([lane for lane in lanes if lane.runs(cell)], cell, evict.enough):
             _sample(together, cell, evict)
     for lane in lanes:
         if realloc:
             lane.release(keeping=False)
 
 
-def _batches(lanes: Sequence[Lane], cell: Cell) -> list[list[Lane]]:
-    """Lanes that share a sweep: as many as do not take so long that the first one's bytes have been left too long."""
+def _batches(lanes: Sequence[Lane], cell: Cell, enough: int) -> list[list[Lane]]:
+    """Lanes that are touched together: until they evict each other, or the first one's bytes would be left too long."""
     batches: list[list[Lane]] = []
-    spent = 0.0
+    spent, read = 0.0, enough
     for lane in lanes:
         seconds = lane.seconds(cell)
-        if not batches or spent + seconds > FRESH_S:
+        if read >= enough or spent + seconds > FRESH_S:
             batches.append([])
-            spent = 0.0
+            spent, read = 0.0, 0
         batches[-1].append(lane)
         spent += seconds
+        read += lane.bytes(cell)
     return batches
 
 
-def _sample(lanes: Sequence[Lane], cell: Cell, evict: Call) -> None:
-    """A round of one row of some lanes; if it is cold, all are touched before the caches are swept for all."""
+def _sample(lanes: Sequence[Lane], cell: Cell, evict: Evict) -> None:
+    """A round of one row of some lanes; if it is cold, all are touched before the caches are swept for all.
+
+    Lanes that read much evict each other, and themselves: the sweep reads what is missing.
+    """
     if cell.temperature == "cold":
         for lane in lanes:
             lane.touch(cell)
-        evict()
+        touched = sum(lane.bytes(cell) for lane in lanes)
+        between = touched + evict.rest(touched)
+        for lane in lanes:
+            lane.cold(cell, between)
     for lane in lanes:
         lane.sample(cell)
 

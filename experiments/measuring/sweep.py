@@ -13,18 +13,25 @@ ROW = 4 * 4096  # bytes that a sweep is a multiple of
 
 
 class Sweep:
-    """A buffer of noise, ``times`` the last level, and the reading of it."""
+    """A buffer of noise, ``times`` the last level or what memory allows, and the reading of it."""
 
     def __init__(self, device: Device, times: int = EVICTING) -> None:
+        self.wanted = _wanted(device, times)
         self.bytes = sweep_bytes(device, times)
         self.buffer = noise_(advise(torch.empty(self.bytes // 4, device=device.torch)), seed=1)
 
-    def __call__(self) -> None:
-        """Read all of it."""
-        self.buffer.sum()
+    def __call__(self, already: int = 0) -> int:
+        """Read as much of it as is missing where ``already`` so many other bytes were read just now; return that."""
+        missing = min(self.bytes, -(-max(0, self.wanted - already) // ROW) * ROW)
+        if missing:
+            self.buffer[: missing // 4].sum()
+        return missing
 
 
 def sweep_bytes(device: Device, times: int = EVICTING) -> int:
     """Bytes that a sweep made now would take."""
-    wanted = times * (device.last_level_cache or UNKNOWN_CACHE)
-    return min(wanted, device.free_memory() // MEMORY_SHARE) // ROW * ROW
+    return min(_wanted(device, times), device.free_memory() // MEMORY_SHARE) // ROW * ROW
+
+
+def _wanted(device: Device, times: int) -> int:
+    return times * (device.last_level_cache or UNKNOWN_CACHE)

@@ -61,13 +61,14 @@ def _row(lane: Lane, cell: Cell, race: Race, benches: Benches) -> Measurement:
     scoped = lane.ready.scopes[cell.scope]
     assert isinstance(scoped, Scoped)
     bench = benches.of(lane.where)
-    unproved = _unproved(lane.where, cell, lane.ready, bench)
+    unproved = _unproved(lane, cell)
     return unproved or _timed_row(lane, cell, lane.ready, scoped, race, bench)
 
 
-def _unproved(where: Where, cell: Cell, ready: Ready, bench: Bench) -> Measurement | None:
+def _unproved(lane: Lane, cell: Cell) -> Measurement | None:
     """Of a pair, the cold row that would say ``warm``, and so stand for the other one."""
-    said, reuse = _temperature(where, cell, ready, bench)
+    where = lane.where
+    said, reuse = _temperature(lane, cell)
     if said == cell.temperature or said not in where.series.workload.temperatures:
         return None
     needs = f"cold needs {EVICTING}x the last-level cache ({where.last_level_cache} B); got {reuse} B"
@@ -76,7 +77,7 @@ def _unproved(where: Where, cell: Cell, ready: Ready, bench: Bench) -> Measureme
 
 def _timed_row(lane: Lane, cell: Cell, ready: Ready, scoped: Scoped, race: Race, bench: Bench) -> Measurement:
     where, summary, work = lane.where, summarise(lane.us(cell)), work_of(lane.where, cell.scope)
-    temperature, reuse = _temperature(where, cell, ready, bench)
+    temperature, reuse = _temperature(lane, cell)
     ceiling = _read_ceiling(where, temperature, work, summary, bench)
     matmul = bench.matmul_tflops(where.point.dtype)
     columns = {
@@ -121,16 +122,12 @@ def _read_ceiling(where: Where, temperature: str, work: Work, summary: Summary, 
     return bench.ceilings.at(temperature, work.io_bytes, cache)
 
 
-def _temperature(where: Where, cell: Cell, ready: Ready, bench: Bench) -> tuple[str, int]:
-    """Cold only if the bytes touched between two uses are known to evict the last-level cache; warm: one replica's.
-
-    Only the series' own bytes count: its replicas and the sweep. What other series read in between evicts too.
-    """
-    io_bytes = work_of(where, cell.scope).io_bytes
+def _temperature(lane: Lane, cell: Cell) -> tuple[str, int]:
+    """Cold only if the bytes read between two uses are known to evict the last-level cache; warm: one replica's."""
     if cell.temperature == "warm":
-        return "warm", io_bytes
-    reuse, cache = ready.replicas * io_bytes + bench.sweep.bytes, where.last_level_cache
-    return ("cold" if is_cold(reuse, cache) else "warm"), reuse
+        return "warm", work_of(lane.where, cell.scope).io_bytes
+    reuse = lane.reuse[cell]
+    return ("cold" if is_cold(reuse, lane.where.last_level_cache) else "warm"), reuse
 
 
 def _verdict(checks: tuple[audit.Check, ...]) -> dict[str, Any]:

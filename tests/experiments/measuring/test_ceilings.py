@@ -1,5 +1,7 @@
 """Roofs: every byte read once, the best run wins, and no more memory is taken than there is."""
 
+from typing import ClassVar
+
 import pytest
 import torch
 
@@ -110,22 +112,32 @@ def test_the_sweep_takes_at_most_a_quarter_of_the_free_memory(free: int) -> None
     assert sweep.bytes == sweep.buffer.nbytes
 
 
+def test_the_sweep_reads_what_is_missing() -> None:
+    sweep = Sweep(device(last_level_cache=2**20))
+    whole = 5 * 2**20
+    assert [sweep(already) for already in (0, 1, ROW, whole - 1)] == [whole, whole, whole - ROW, ROW]
+    assert sweep(5 * 2**20) == sweep(2**40) == 0
+
+
+def test_a_sweep_that_memory_cuts_short_is_read_whole_until_less_is_missing() -> None:
+    sweep = Sweep(device(last_level_cache=2**20, free=8 * 2**20))
+    assert [sweep(already) for already in (0, 3 * 2**20, 4 * 2**20)] == [2 * 2**20, 2 * 2**20, 2**20]
+
+
 def test_the_swept_buffer_holds_noise_throughout_and_is_read_to_its_end() -> None:
     sweep = sweep_of(2 * 2**20)
     assert 0.9 < sweep.buffer.std().item() < 1.1
     blocks = sweep.buffer.view(-1, 4096)
     assert (blocks.std(dim=1) > 0.5).all()  # no row was left as the allocator gave it
-    read: list[torch.Size] = []
     sweep.buffer = Watched(sweep.buffer)
-    sweep.buffer.read = read
     sweep()
-    assert read == [torch.Size([2 * 2**20 // 4])]
+    assert Watched.read == [torch.Size([2 * 2**20 // 4])]
 
 
 class Watched(torch.Tensor):
     """A tensor that notes the shape of whatever is summed."""
 
-    read: list[torch.Size]
+    read: ClassVar[list[torch.Size]] = []
 
     def sum(self, *args: object, **kwargs: object) -> torch.Tensor:
         self.read.append(self.shape)

@@ -10,8 +10,8 @@ from experiments.measuring.bench import Benches
 from experiments.measuring.device import Device
 from experiments.measuring.measure import Entrant, measure_point
 from experiments.measuring.messages import Failed
-from experiments.measuring.rounds import Lane, take_rounds
-from experiments.measuring.row import Where
+from experiments.measuring.rounds import Evict, Lane, take_rounds
+from experiments.measuring.row import Where, work_of
 from experiments.measuring.series import TimerChoice
 from experiments.measuring.timed import Measured
 from experiments.record import Measurement
@@ -21,7 +21,17 @@ from variants.contract.cost import Point
 from variants.contract.dtype import Dtype
 
 POINT = Point(1, 16, 1, Dtype.F32)
-NOTHING = list  # evicts nothing
+NOTHING = Evict(1, lambda already: 0)
+
+
+def sweeping(log: list[str], enough: int = 2**40) -> Evict:
+    """Notes every sweep."""
+
+    def rest(already: int) -> int:
+        log.append("sweep")
+        return enough - already
+
+    return Evict(enough, rest)
 
 
 def place(on: Device | None = None, **changes: Any) -> Where:
@@ -72,17 +82,46 @@ def test_one_sweep_makes_all_series_cold_after_all_were_touched() -> None:
     log: list[str] = []
     made = lanes(*(Pretender(name, log) for name in "ab"), scopes=["attend"])
     log.clear()
-    take_rounds(made, timer(rounds=2), realloc=False, evict=lambda: log.append("sweep"))
+    take_rounds(made, timer(rounds=2), realloc=False, evict=sweeping(log))
     there = ["a touch attend", "b touch attend", "sweep", "a attend", "b attend"]
     back = ["b touch attend", "a touch attend", "sweep", "b attend", "a attend"]
     assert log == [*there, *back]
 
 
-def test_what_takes_long_has_a_sweep_of_its_own() -> None:
-    """Four series of 0.15 s, two timed replicas each: of what was touched first, a host could take pages back."""
+def test_the_sweep_is_told_what_was_read_and_a_row_rests_on_the_round_with_the_fewest_bytes() -> None:
+    """Of a lane that fails when touched nothing is counted."""
+    told: list[int] = []
+
+    def rest(already: int) -> int:
+        told.append(already)
+        return 1000 - len(told)
+
+    failing = Pretender("c", fails={"touch attend": Failed("error", "no")})
+    made = lanes(Pretender("a"), Pretender("b"), failing, scopes=["attend"])
+    take_rounds(made, timer(rounds=2), realloc=False, evict=Evict(2**40, rest))
+    a, b, c = made
+    each = 3 * work_of(a.where, "attend").io_bytes
+    assert told == [2 * each, 2 * each]
+    (cell,) = a.rounds
+    assert a.reuse == b.reuse == {cell: 2 * each + 998}
+    assert c.rounds == {}
+
+
+def test_series_that_evict_each_other_are_touched_in_as_small_a_company_as_does() -> None:
     log: list[str] = []
-    made = lanes(*(Pretender(name, log, us=lambda *of: 75_000.0) for name in "abcd"), scopes=["attend"])
-    take_rounds(made, timer(rounds=2), realloc=False, evict=lambda: log.append("sweep"))
+    made = lanes(*(Pretender(name, log) for name in "abcde"), scopes=["attend"])
+    each = 3 * work_of(made[0].where, "attend").io_bytes
+    log.clear()
+    take_rounds(made, timer(rounds=1), realloc=False, evict=sweeping(log, enough=each + 1))
+    turns = " ".join("|" if line == "sweep" else line.replace(" touch attend", "?")[:2].strip() for line in log)
+    assert turns == "a? b? | a b c? d? | c d e? | e"
+
+
+def test_what_takes_long_has_a_sweep_of_its_own() -> None:
+    """Four series of 0.08 s, two timed replicas each: of what was touched first, a host could take pages back."""
+    log: list[str] = []
+    made = lanes(*(Pretender(name, log, us=lambda *of: 40_000.0) for name in "abcd"), scopes=["attend"])
+    take_rounds(made, timer(rounds=2), realloc=False, evict=sweeping(log))
     sampled = "".join("|" if line == "sweep" else line[0] for line in log if "attend" in line or line == "sweep")
     assert sampled == "abcd|abcd" + "dc|dcba|ba"
 
@@ -91,7 +130,7 @@ def test_warm_rows_are_neither_touched_nor_swept() -> None:
     log: list[str] = []
     made = lanes(Pretender("a", log), scopes=["attend"], temperature="warm")
     log.clear()
-    take_rounds(made, timer(rounds=2), realloc=False, evict=lambda: log.append("sweep"))
+    take_rounds(made, timer(rounds=2), realloc=False, evict=sweeping(log))
     assert log == ["a attend", "a attend"]
 
 
