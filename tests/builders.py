@@ -112,6 +112,9 @@ SPECS: dict[str, Spec] = {
     **{f"gla {form}": gla(form=form) for form in FORMS},
     **{f"mla {form}": latent(form=form) for form in FORMS},
     **{f"mla {form}, q_lora": latent(form=form, q_lora_rank=20) for form in FORMS},
+    "mla converted": latent(latent_norm=False, qkv_bias=True, output_bias=True),
+    "mla all rotary, biased": latent(nope=0, latent_norm=False, qkv_bias=True, q_lora_rank=20),
+    "mla without rope": latent(rope=0, form="materialized", latent_norm=False, rotary=Rotary("none", 0)),
     **{f"{name}.yaml": spec_of(raw, tiny_model()) for name, raw in config("attention").items()},
 }
 each_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())

@@ -64,7 +64,9 @@ def latent_heads(spec: LatentSpec, weights: Weights, x: Array) -> tuple[Array, A
     kv = np.zeros((tokens, heads, nope + spec.v_head_dim))
     for h in range(heads):
         first = h * spec.num_latent_heads // heads * each
-        c_kv = rms_norm(both[:, first : first + each], weights["kv_a_layernorm.weight"], spec.norm_eps)
+        c_kv = both[:, first : first + each]
+        if spec.latent_norm:
+            c_kv = rms_norm(c_kv, weights["kv_a_layernorm.weight"], spec.norm_eps)
         up = weights["kv_b_proj.weight"][h * kv.shape[2] : (h + 1) * kv.shape[2]]
         kv[:, h] = c_kv @ up.T
     q = np.concatenate([q[..., :nope], rotate(spec.rotary, q[..., nope:])], axis=-1)

@@ -1,10 +1,12 @@
 """MLA's three forms: the same weights, the same answers, and what each leaves in the cache."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from tests.builders import BACKENDS, DTYPES, allocate, build, in_form, latent, normal
-from variants.attention.latent.spec import FORMS
+from variants.attention.latent.spec import FORMS, LatentSpec
 from variants.contract.dtype import Dtype
 from variants.contract.rotary import Rotary
 from variants.decode import Decoder
@@ -32,6 +34,34 @@ def test_three_forms_agree_on_prefill_and_decode(q_lora_rank):
         prefilled = decoder.prefill(x[:, :7])
         decoded = torch.cat([decoder.decode(x[:, t : t + 1]) for t in range(7, 12)], dim=1)
         torch.testing.assert_close(torch.cat([prefilled, decoded], dim=1), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("changes", [{}, {"nope": 0}, {"rope": 0, "rotary": Rotary("none", 0)}], ids=str)
+def test_what_converted_layers_lack_is_lacking_in_every_form(form, changes):
+    """No norm on the latent, biases, and keys that are all rotary, or not at all."""
+    spec = latent(form=form, latent_norm=False, qkv_bias=True, output_bias=True, **changes)
+    module, x = build(spec), normal(2, 12, 48)
+    assert spec.weight_elements == sum(p.numel() for p in module.parameters())
+    cache = allocate(spec.layout(Dtype.F64), 2, 12)
+    decoder = Decoder(module, cache, BACKENDS["eager"])
+    outputs = [decoder.prefill(x[:, :7]), *(decoder.decode(part) for part in x[:, 7:].split(1, dim=1))]
+    expected = module.reference(x)
+    torch.testing.assert_close(torch.cat(outputs, dim=1), expected, rtol=0, atol=1e-10)
+    assert (expected - build(replace(spec, output_bias=False)).reference(x)).abs().max() > 0.1
+    spec.geometry().check((spec.unpacked() or spec).layout(Dtype.F64))
+
+
+def test_keys_that_are_all_rotary_or_not_at_all():
+    """All rotary: queries give the latent no weight; without rotation the latent alone is cached."""
+    rotary, plain = latent(nope=0), latent(rope=0, rotary=Rotary("none", 0))
+    q = build(rotary).query(normal(1, 3, 48), torch.arange(3)[None])
+    assert (q.shape[-1], bool(q[..., :32].any()), bool(q[..., 32:].all())) == (40, False, True)
+    assert rotary.geometry() == replace(latent(), scale=rotary.scale).geometry()
+    assert [s.stream for s in plain.geometry().key] == ["latent"]
+    assert [spec.layout(Dtype.BF16).bytes_per_token for spec in (rotary, plain)] == [80, 64]
+    with pytest.raises(ValueError, match=r"must be >= 1; got 0 \+ 0"):
+        LatentSpec(48, 4, 32, 0, 0, 12, Rotary("none", 0), 1.0)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(Dtype.F64, 1e-10), (Dtype.F32, 1e-4), (Dtype.BF16, 2e-2)])

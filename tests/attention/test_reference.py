@@ -64,7 +64,7 @@ def test_b26_distance_alone_decides_a_score(spec):
     def score(i, j):
         q, entries = module.query(x, positions(1, 1, i)), module.entry(y, positions(1, 1, j))
         if spec.unpacked() is not None:
-            entries = {"key": module._decompress(entries["latent"], entries["rope"])[0]}
+            entries = {"key": module._decompress(entries["latent"], entries.get("rope", entries["latent"][..., :0]))[0]}
         k = kv_rows(entries, geometry.key, geometry, 0).repeat_interleave(geometry.group_size, dim=1)
         return geometry.scale * (q * k).sum(dim=-1)
 

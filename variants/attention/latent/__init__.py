@@ -16,6 +16,9 @@
     materialized  the same                                decompressed           on every cached token, at every step
     expanded      key n_h x (d_h + d_h^R), value n_h x v  key            value   on every token once, when appended
 
+A converted layer (variants/convert) may have no norm on its latent, biases, and keys that are all rotary (d_h = 0:
+queries are zero on the latent) or not at all (d_h^R = 0: there is no rope stream).
+
 Bytes per token and layer: d_c + d_h^R elements, whatever n_h (expanded: n_h (d_h + d_h^R + v)).
 
 Source: DeepSeek-V2 (arXiv 2405.04434), section 2.1, eqs. 9-19 and appendix C; RMSNorm on both latents and the YaRN

@@ -23,17 +23,17 @@ class LatentAttention(nn.Module):
     def __init__(self, spec: LatentSpec) -> None:
         super().__init__()
         self.spec = spec
-        heads, rank, width = spec.num_q_heads, spec.kv_lora_rank, spec.latent_width
+        heads, rank, width, bias = spec.num_q_heads, spec.kv_lora_rank, spec.latent_width, spec.qkv_bias
         if spec.q_lora_rank is None:
-            self.q_proj = nn.Linear(spec.hidden_size, heads * spec.qk_head_dim, bias=False)
+            self.q_proj = nn.Linear(spec.hidden_size, heads * spec.qk_head_dim, bias=bias)
         else:
             self.q_a_proj = nn.Linear(spec.hidden_size, spec.q_lora_rank, bias=False)
             self.q_a_layernorm = nn.RMSNorm(spec.q_lora_rank, spec.norm_eps)
-            self.q_b_proj = nn.Linear(spec.q_lora_rank, heads * spec.qk_head_dim, bias=False)
-        self.kv_a_proj_with_mqa = nn.Linear(spec.hidden_size, rank + spec.qk_rope_head_dim, bias=False)
-        self.kv_a_layernorm = nn.RMSNorm(width, spec.norm_eps)
+            self.q_b_proj = nn.Linear(spec.q_lora_rank, heads * spec.qk_head_dim, bias=bias)
+        self.kv_a_proj_with_mqa = nn.Linear(spec.hidden_size, rank + spec.qk_rope_head_dim, bias=bias)
+        self.kv_a_layernorm = nn.RMSNorm(width, spec.norm_eps) if spec.latent_norm else nn.Identity()
         self.kv_b_proj = nn.Linear(width, heads * (spec.qk_nope_head_dim + spec.v_head_dim), bias=False)
-        self.o_proj = nn.Linear(heads * spec.v_head_dim, spec.hidden_size, bias=False)
+        self.o_proj = nn.Linear(heads * spec.v_head_dim, spec.hidden_size, bias=spec.output_bias)
         self.rope = Rope(spec.rotary)
 
     @property
@@ -58,7 +58,7 @@ class LatentAttention(nn.Module):
         """The normed latent (eq. 9) and the rotated shared key (eq. 15), or keys and values made from them."""
         latent, rope = self._compress(x, position)
         if self.spec.form != "expanded":
-            return {"latent": latent, "rope": rope}
+            return {"latent": latent, "rope": rope} if self.spec.qk_rope_head_dim else {"latent": latent}
         key, value = self._decompress(latent, rope)
         return {"key": key, "value": value}
 
@@ -66,7 +66,8 @@ class LatentAttention(nn.Module):
         """Decompress tokens [0, length) of a latent cache into per-head keys and values (eqs. 10, 11, 16)."""
         weight = self.kv_b_proj.weight.dtype
         latent = packed.read(Span("latent", 0, self.spec.latent_width), length, weight)
-        rope = packed.read(Span("rope", 0, self.spec.qk_rope_head_dim), length, weight)
+        width = self.spec.qk_rope_head_dim
+        rope = packed.read(Span("rope", 0, width), length, weight) if width else latent[..., :0]
         key, value = self._decompress(latent.transpose(1, 2), rope.transpose(1, 2))
         target.stream("key")[:, :, :length] = rearrange(key, "b t h k -> b h t k")
         target.stream("value")[:, :, :length] = rearrange(value, "b t h v -> b h t v")
@@ -117,7 +118,7 @@ class LatentAttention(nn.Module):
         return nope, self.rope(rope, position)
 
     def _absorb(self, nope: Tensor, rope: Tensor) -> Tensor:
-        """q_nope W_UK beside the rotary part."""
+        """q_nope W_UK (zeros where keys are all rotary) beside the rotary part."""
         return torch.cat([torch.einsum("bqhn,hnc->bqhc", nope, self._up()[0]), rope], dim=-1)
 
     def _compress(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from variants.attention.latent.module import LatentAttention
 
 FORMS = ("absorbed", "materialized", "expanded")
-_SIZES = ("hidden_size", "num_q_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+_SIZES = ("hidden_size", "num_q_heads", "kv_lora_rank", "v_head_dim")
+_PARTS = ("qk_nope_head_dim", "qk_rope_head_dim")  # of a key; one of them may be missing
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,10 @@ class LatentSpec:
 
     ``kv_lora_rank`` is the width of all latent heads together; each serves num_q_heads / num_latent_heads query heads.
     ``scale`` multiplies the full score: (qk_nope_head_dim + qk_rope_head_dim)^-0.5 times YaRN's softmax factor.
-    Raises ValueError for an unknown form or a size that is not positive.
+    What a converted layer needs and DeepSeek's has not: no norm on the latent (``latent_norm``), biases of the query
+    and kv_a projections (``qkv_bias``) and of the output, keys that are all rotary (``qk_nope_head_dim`` 0) or not at
+    all (``qk_rope_head_dim`` 0).
+    Raises ValueError for an unknown form or a size that cannot be.
     """
 
     hidden_size: int
@@ -40,12 +44,20 @@ class LatentSpec:
     norm_eps: float = 1e-6
     form: str = "absorbed"
     num_latent_heads: int = 1
+    latent_norm: bool = True
+    qkv_bias: bool = False
+    output_bias: bool = False
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:
             raise ValueError(f"MLA form must be one of {', '.join(FORMS)}; got {self.form!r}")
         for name in _SIZES:
             check_count(name, getattr(self, name))
+        for name in _PARTS:
+            if getattr(self, name) or isinstance(getattr(self, name), bool):
+                check_count(name, getattr(self, name))
+        if not self.qk_head_dim:
+            raise ValueError("a key needs columns: qk_nope_head_dim + qk_rope_head_dim must be >= 1; got 0 + 0")
         if self.q_lora_rank is not None:
             check_count("q_lora_rank", self.q_lora_rank)
         check_count("num_latent_heads", self.num_latent_heads)
@@ -104,17 +116,23 @@ class LatentSpec:
         if self.form == "expanded":
             key = Stream("key", self.num_q_heads, self.qk_head_dim, dtype)
             return stored(key, Stream("value", self.num_q_heads, self.v_head_dim, dtype), one_row=True)
-        rope = Stream("rope", 1, self.qk_rope_head_dim, uncoded(dtype), sharding=Sharding.REPLICATED)
+        width = self.qk_rope_head_dim
+        rope = [Stream("rope", 1, width, uncoded(dtype), sharding=Sharding.REPLICATED)] if width else []
         if self.num_latent_heads > 1:
-            return stored(Stream("latent", self.num_latent_heads, self.latent_width, dtype), rope)
+            return stored(Stream("latent", self.num_latent_heads, self.latent_width, dtype), *rope)
         latent = Stream("latent", 1, self.kv_lora_rank, dtype, sharding=Sharding.REPLICATED)
-        return stored(latent, rope, one_row=True)
+        return stored(latent, *rope, one_row=True)
 
     def geometry(self) -> AttentionGeometry:
-        """Absorbed: latent heads whose V lies inside K. Otherwise the decompressed heads."""
+        """Absorbed: latent heads whose V lies inside K. Otherwise the decompressed heads.
+
+        Keys that are all rotary are scored beside the latent too, which queries then give no weight: kernels that read
+        a latent cache need nothing new for them.
+        """
         if self.form == "absorbed":
-            latent, rope = Span("latent", 0, self.latent_width), Span("rope", 0, self.qk_rope_head_dim)
-            return AttentionGeometry(self.num_q_heads, self.num_latent_heads, (latent, rope), (latent,), self.scale)
+            latent = (Span("latent", 0, self.latent_width),)
+            rope = (Span("rope", 0, self.qk_rope_head_dim),) if self.qk_rope_head_dim else ()
+            return AttentionGeometry(self.num_q_heads, self.num_latent_heads, (*latent, *rope), latent, self.scale)
         key, value = Span("key", 0, self.qk_head_dim), Span("value", 0, self.v_head_dim)
         return AttentionGeometry(self.num_q_heads, self.num_q_heads, (key,), (value,), self.scale)
 
@@ -136,18 +154,20 @@ class LatentSpec:
     def _kv_b_matmuls(self) -> tuple[Matmul, ...]:
         heads, rank = self.num_q_heads, self.latent_width
         if self.form == "absorbed":
-            return (
-                Matmul("kv_b_proj (absorb key)", self.qk_nope_head_dim, rank, heads, part=Part.ABSORB),
-                Matmul("kv_b_proj (absorb value)", rank, self.v_head_dim, heads, part=Part.ABSORB),
-            )
+            key = Matmul("kv_b_proj (absorb key)", self.qk_nope_head_dim, rank, heads, part=Part.ABSORB)
+            value = Matmul("kv_b_proj (absorb value)", rank, self.v_head_dim, heads, part=Part.ABSORB)
+            return (key, value) if self.qk_nope_head_dim else (value,)
         applied = Applied.CACHED if self.form == "materialized" else Applied.NEW
         width = heads // self.num_latent_heads * (self.qk_nope_head_dim + self.v_head_dim)
         return (Matmul("kv_b_proj", rank, width, self.num_latent_heads, applied),)
 
     @property
     def weight_elements(self) -> int:
-        """Projections and the norms of both latents."""
-        return sum(m.weights for m in self.matmuls()) + self.latent_width + (self.q_lora_rank or 0)
+        """Projections, biases and the norms of both latents."""
+        norms = self.latent_norm * self.latent_width + (self.q_lora_rank or 0)
+        queries_and_kv_a = self.num_q_heads * self.qk_head_dim + self.kv_lora_rank + self.qk_rope_head_dim
+        biases = self.qkv_bias * queries_and_kv_a + self.output_bias * self.hidden_size
+        return sum(m.weights for m in self.matmuls()) + norms + biases
 
     def shard(self, tp: int) -> Self:
         """Query heads split over ``tp`` ranks, and latent heads as far as there are; each rank stores at least one."""
