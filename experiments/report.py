@@ -39,6 +39,7 @@ def _report(values: Mapping[str, Any], command: str) -> None:
     # pandas, matplotlib and jinja2 are only needed from here on, and `--help` is not to wait for them
     from experiments.planned import planner
     from experiments.planning.others import other_weight_elements
+    from experiments.telling.doubt import read_doubts
     from experiments.telling.evidence import read_evidence
     from experiments.telling.rule import Rule
     from experiments.telling.tell import Beside, tell
@@ -47,7 +48,7 @@ def _report(values: Mapping[str, Any], command: str) -> None:
     out = Path(str(values["out"])) if values["out"] else Path("results", "reports", runs.resolve().name)
     rule = dict(values["report"])
     evidence = read_evidence(CONF / "evidence", rule.pop("evidence", None))
-    beside = Beside(evidence, other_weight_elements(), planner(CONF))
+    beside = Beside(evidence, other_weight_elements(), planner(CONF), read_doubts(CONF / "device"))
     say(_closing(tell(runs, out, Rule.parse(rule), command, beside)))
 
 

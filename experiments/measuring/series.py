@@ -195,7 +195,7 @@ def _device(raw: Mapping[str, Any]) -> str:
     """The device's kind: one that any machine may have, or a model (``h200``) whose profile names it."""
     kind, profile = raw.get("kind"), raw.get("profile")
     named = isinstance(profile, Mapping) and str(kind).split("_")[0].lower() in str(profile.get("name")).lower()
-    if set(raw) - {"profile"} != {"kind"} or not (kind in DEVICES or named):
+    if set(raw) - {"profile", "held_out"} != {"kind"} or not (kind in DEVICES or named):
         raise ValueError(f"device.kind must be one of {', '.join(DEVICES)}; got {kind!r}")
     return str(kind)
 

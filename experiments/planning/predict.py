@@ -73,6 +73,18 @@ def projection_us(profile: DeviceProfile, matmuls: int, work: Work, dtype: Dtype
     return profile.launch_us.value * (matmuls + 1) + max(memory, compute)
 
 
+def prefill_us(profile: DeviceProfile, kernel: Kernel, matmuls: int, work: Work, projected: int, dtype: Dtype) -> float:
+    """Time to fill the cache with a prompt: ``projected`` of the FLOPs in products with weights, the others attending.
+
+    Nothing was fitted and nothing holds it against a measurement: products run at the device's matmul rate, attention
+    at the rate that ``kernel`` reaches in decoding where its FLOPs bind, one after the other, each a launch of its own;
+    their bytes overlap. What it leaves out (ramps, tails, softmax beyond the matmul units) makes it a low estimate.
+    """
+    peak = profile.peak_tflops(dtype) * TFLOPS
+    compute = projected / (peak * profile.matmul_share.value) + (work.flops - projected) / (peak * kernel.matmul_share)
+    return profile.launch_us.value * (matmuls + 2) + max(compute, work.io_bytes / (profile.read_gbps.value * GBPS))
+
+
 def predict_shapes(profile: DeviceProfile, shapes: Shapes) -> Prediction:
     """Points of named layouts, bf16, as a replayed graph would find them: what fits the last-level cache is warm."""
     n = len(shapes.context)

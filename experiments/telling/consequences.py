@@ -1,9 +1,11 @@
 """What follows from an outcome: gains, prices and what was not looked at. Ratios stay inside one setting."""
 
 from experiments.telling.candidates import Candidate
-from experiments.telling.decision import Decision, below_roof, ties
+from experiments.telling.decision import Decision, below_roof
+from experiments.telling.frame import records
+from experiments.telling.outcome import ties
 from experiments.telling.rule import Rule
-from experiments.telling.words import exact_bytes, size, speed
+from experiments.telling.words import count, exact_bytes, size, speed
 from variants.contract.tokens import format_tokens
 
 QUALITY = (
@@ -22,6 +24,8 @@ def consequences(decision: Decision, rule: Rule) -> list[str]:
             said += [_time(winner, baseline, rule), _bytes(winner, baseline)]
         said += _given_up(winner, decision)
         said += _whole_model(winner, decision)
+        said += _conversion(winner, rule)
+    said += [*_replicated(decision), *_between_ranks(decision)]
     return [*said, *(_kernel_limited(by_name[name], decision, rule) for name in decision.kernel_limited)]
 
 
@@ -44,7 +48,8 @@ def _bytes(winner: Candidate, baseline: Candidate) -> str:
 
 def _given_up(winner: Candidate, decision: Decision) -> list[str]:
     """Variants that would have cached less, or that have the lower median, and were not chosen."""
-    others = [c for c in decision.candidates if c.variant not in decision.winners]
+    ruled_out = {out.split(" ")[0] for out in decision.ruled_out}
+    others = [c for c in decision.candidates if c.variant not in decision.winners and c.variant not in ruled_out]
     smaller = [c for c in others if c.bytes and winner.bytes and c.bytes < winner.bytes]
     faster = [c for c in others if c.us < winner.us]
     return [
@@ -60,12 +65,51 @@ def _given_up(winner: Candidate, decision: Decision) -> list[str]:
 
 def _whole_model(winner: Candidate, decision: Decision) -> list[str]:
     layers, batch = decision.setting.values["layers"], decision.setting.values["batch"]
-    if not layers or not winner.bytes or decision.context is None:
+    if not layers or not winner.bytes or decision.context is None or len(decision.places) > 1:
         return []
     total = exact_bytes(layers * winner.bytes / batch)
-    context = format_tokens(decision.context)
+    context, tp = format_tokens(decision.context), decision.setting.values["tp"] or 1
+    rank = f", on each of {tp} ranks" if tp > 1 else ""
     return [
-        f"Neutral, because {winner.variant} caches {total} for a sequence of {context} tokens over {layers} layers."
+        f"Neutral, because {winner.variant} caches {total} for a sequence of {context} tokens over {layers} "
+        f"layers{rank}."
+    ]
+
+
+def _conversion(winner: Candidate, rule: Rule) -> list[str]:
+    """What changing the attention of a trained model takes beside time and bytes."""
+    own = rule.question.own
+    if own is None:
+        return []
+    if winner.variant == own:
+        return [f"Good, because {own} is what the model has: no weights are converted, none are trained again."]
+    return [
+        f"Bad, because the model has {own}: its weights must be converted to {winner.variant} and trained on, which no "
+        "row here prices, and what that costs in quality is known from papers about other models alone."
+    ]
+
+
+def _replicated(decision: Decision) -> list[str]:
+    """Variants whose cache tensor parallelism does not split as often as there are ranks."""
+    rows = {row["key"]: row for row in records(decision.setting.rows)}
+    mine = [(c, rows[c.key]) for c in decision.candidates if c.key in rows]
+    tp = decision.setting.values["tp"]
+    return [
+        f"Bad, because at tp {tp} what {c.variant} caches is replicated: every rank keeps "
+        f"{count(row['bytes_per_token'])} B per token and layer, and more ranks give no more room; data-parallel "
+        f"attention, each group of ranks serving its own sequences, is the way out ({c.row})."
+        for c, row in mine
+        if row["tp_mode"] == "replicated" and row["bytes_per_token"] is not None
+    ]
+
+
+def _between_ranks(decision: Decision) -> list[str]:
+    tp = decision.setting.values["tp"] or 1
+    if tp == 1:
+        return []
+    return [
+        f"Neutral, because what {tp} ranks say to each other (two all-reduces per layer) is in no row: it adds the "
+        "same to every variant, and to every time per token above."
     ]
 
 

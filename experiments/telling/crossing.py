@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from experiments.telling.candidates import NO_DOUBTS
 from experiments.telling.decision import Decision, decide
+from experiments.telling.doubt import Doubts
 from experiments.telling.figures.canvas import Drawn
 from experiments.telling.frame import distinct, records
+from experiments.telling.mix import Mix
 from experiments.telling.rule import Rule
 from experiments.telling.section import Block, Section
 from experiments.telling.setting import Setting
@@ -21,6 +24,10 @@ from variants.contract.tokens import format_tokens
 AXES = ("context", "batch", "tp")
 HEADING = "What would flip it"
 ABOUT = "The same rule at every place that was run; nothing between two places is claimed."
+BY_TIMES = (
+    "The same rule at every place that was run, by times and bytes alone: the needs are those of the question's own tp "
+    "and batch. Fewer ranks are groups of data-parallel attention. Nothing between two places is claimed."
+)
 LEGIBLE = 16  # contexts, batches or numbers of ranks; a map of more is none
 
 
@@ -75,7 +82,13 @@ class Map:
         return distinct(cell.at[axis] for cell in self.cells)
 
 
-def maps(pages: Sequence[Setting], rule: Rule, everywhere: Sequence[str], others: Mapping[str, int]) -> list[Map]:
+def maps(
+    pages: Sequence[Setting],
+    rule: Rule,
+    everywhere: Sequence[str],
+    others: Mapping[str, int],
+    doubts: Doubts = NO_DOUBTS,
+) -> list[Map]:
     """One per family of settings that was run at two places at least."""
     families: dict[str, list[Setting]] = {}
     for page in pages:
@@ -83,19 +96,29 @@ def maps(pages: Sequence[Setting], rule: Rule, everywhere: Sequence[str], others
         families.setdefault(repr(sorted(rest.items())), []).append(page)
     found = []
     for family in families.values():
-        cells = [cell for page in family for cell in _cells(page, rule, everywhere, others)]
+        cells = [cell for page in family for cell in _cells(page, rule, everywhere, others, doubts)]
         if len(cells) > 1:
             found.append(Map(family[0], tuple(cells)))
     return found
 
 
-def turning(found: Sequence[Map], figures: Sequence[Drawn | None]) -> Section | None:
-    """The report's section of maps that are drawn, or, being too large, only told of; None without any."""
+def turning(
+    found: Sequence[Map],
+    figures: Sequence[Drawn | None],
+    against: Sequence[Sequence[str]] = (),
+    further: Sequence[Block] = (),
+    about: str = ABOUT,
+) -> Section | None:
+    """The report's section of maps that are drawn, or, being too large, only told of; None without anything to tell.
+
+    ``against``: sentences of two variants against each other, per map; ``further`` blocks come first.
+    """
+    duels = against or [()] * len(found)
     blocks = [
-        Block(ABOUT if n == 0 else f"{it.title}:", places(it) if drawn else None, flips(it), drawn)
-        for n, (it, drawn) in enumerate(zip(found, figures, strict=True))
+        Block(about if n == 0 else f"{it.title}:", places(it) if drawn else None, [*flips(it), *said], drawn)
+        for n, (it, drawn, said) in enumerate(zip(found, figures, duels, strict=True))
     ]
-    return Section(HEADING, None, blocks) if blocks else None
+    return Section(HEADING, None, [*further, *blocks]) if blocks or further else None
 
 
 def flips(it: Map) -> list[str]:
@@ -160,14 +183,16 @@ def _place(it: Map, axis: str, cell: Cell) -> str:
     return f" at {', '.join(others)}" if others else ""
 
 
-def _cells(page: Setting, rule: Rule, everywhere: Sequence[str], others: Mapping[str, int]) -> list[Cell]:
+def _cells(
+    page: Setting, rule: Rule, everywhere: Sequence[str], others: Mapping[str, int], doubts: Doubts = NO_DOUBTS
+) -> list[Cell]:
     place = {name: page.values[name] for name in AXES[1:]}
     if None in place.values():
         return []
     bounds = {row["key"]: row["bound"] for row in records(page.rows)}
     made = []
     for context in page.contexts(rule.scope):
-        decision = decide(page, replace(rule, context=context), everywhere, others)
+        decision = decide([page], replace(rule, context=Mix.of(context), batch=None), everywhere, others, doubts)
         if decision.winners:
             made.append(_cell({"context": context, **place}, decision, bounds))
     return made

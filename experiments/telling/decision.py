@@ -4,16 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from experiments.telling.candidates import Absent, Candidate, Share, absent, at_point, decision_context, scope_rows
+from experiments.telling.candidates import NO_DOUBTS, Absent, Candidate, Share
+from experiments.telling.doubt import Doubts
 from experiments.telling.frame import distinct
+from experiments.telling.missing import misses, untold
+from experiments.telling.mix import Mix
+from experiments.telling.outcome import grouped, outcome_of
+from experiments.telling.places import Place, absent, compete, places_of
 from experiments.telling.rule import Rule
 from experiments.telling.setting import Setting
-from experiments.telling.whole import Miss, Whole, closest, misses, wholes
-from experiments.telling.words import exact_bytes, percent, speed
+from experiments.telling.whole import Whole, wholes
+from experiments.telling.words import percent
 from variants.contract.tokens import format_tokens
 
-CLEARLY_INFEASIBLE = ("refused", "too_large")
-NONE = "none"
 NO_OTHERS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -41,11 +44,26 @@ class Decision:
     caution: str | None
     wholes: tuple[Whole, ...] = ()
     ruled_out: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
 
     @property
     def point(self) -> str:
         """The decision point in words; the batch is the setting's."""
+        contexts = {p.context: sum(q.share for q in self.places if q.context == p.context) for p in self.places}
+        if len(contexts) > 1 and None not in contexts:
+            return f"context {Mix(tuple((c or 0, share) for c, share in sorted(contexts.items())))}"
         return "no context" if self.context is None else f"context {format_tokens(self.context)}"
+
+    @property
+    def batch(self) -> str:
+        """Sequences in the batch, or the mix of batches."""
+        batches = {
+            p.setting.values["batch"]: sum(q.share for q in self.places if q.setting is p.setting) for p in self.places
+        }
+        if len(batches) > 1:
+            return str(Mix(tuple(sorted(batches.items()))))
+        batch = self.setting.values["batch"]
+        return "unknown" if batch is None else str(batch)
 
     @property
     def not_compared(self) -> list[str]:
@@ -53,117 +71,58 @@ class Decision:
         return grouped(self.absent) if len(self.candidates) > 1 else []
 
 
-def decide(setting: Setting, rule: Rule, everywhere: Sequence[str], others: Mapping[str, int] = NO_OTHERS) -> Decision:
-    """Apply ``rule`` to a setting; ``everywhere`` are the variants that have rows in any setting of the report.
+def decide(
+    family: Sequence[Setting],
+    rule: Rule,
+    everywhere: Sequence[str],
+    others: Mapping[str, int] = NO_OTHERS,
+    doubts: Doubts = NO_DOUBTS,
+) -> Decision:
+    """Apply ``rule`` to a setting, or to several that differ in their batch alone where it mixes batches.
 
-    ``others``: weights outside of the attention layers by model, where they are known.
+    ``everywhere`` are the variants that have rows in any setting of the report, ``others`` weights outside of the
+    attention layers by model, where they are known, ``doubts`` how far predicted rows are off.
     """
-    rows = scope_rows(setting, rule.scope)
-    context = decision_context(rows, rule)
-    temperature, found = at_point(setting, rule.scope, context)
-    missing = absent(rows, rule, context, found, everywhere)
+    setting, places = family[0], places_of(family, rule)
+    temperature, competing = compete(places, rule.scope, doubts)
+    found = [c for c in competing if rule.question.asks(c.variant)]
+    missing = absent(places, rule, found, everywhere)
     measured = [] if setting.predicted else found  # a predicted time says nothing of a kernel
     flags = {c.variant: _kernel_limited(c, rule) for c in measured if below_roof(c, rule)}
-    whole = wholes(setting, found, (context, temperature), rule.needs, others)
-    missed = {w.variant: misses(w, rule.needs) for w in whole}
-    verdict, winners, reasons, next_step = _able(found, missed, missing, rule, context)
+    whole = wholes(places, found, temperature, rule.needs, others, rule.question.own)
+    by = {c.variant: [w for w in whole if w.variant == c.variant] for c in found}
+    missed = {variant: misses(its, rule.needs) for variant, its in by.items()}
+    unknown = {variant: untold(its, rule.needs) for variant, its in by.items() if not missed[variant]}
+    verdict, winners, reasons, next_step = outcome_of(found, missed, unknown, missing, rule, places)
     caution = _caution(measured, winners, rule) if winners else None
     compared = tuple(found), tuple(missing), tuple(reasons)
     out = tuple(f"{miss.variant} is ruled out: {miss.said}." for several in missed.values() for miss in several)
-    said = (verdict, winners, context, temperature, *compared, next_step, flags, caution)
-    return Decision(setting, *said, tuple(whole), out)
+    said = (verdict, winners, places[0].context, temperature, *compared, next_step, flags, caution)
+    return Decision(setting, *said, tuple(whole), out, tuple(places))
 
 
-def decide_all(pages: Sequence[Setting], rule: Rule, others: Mapping[str, int] = NO_OTHERS) -> list[Decision]:
-    """One decision per setting of the rule's batch. Raises ValueError if no setting has that batch."""
+def decide_all(
+    pages: Sequence[Setting], rule: Rule, others: Mapping[str, int] = NO_OTHERS, doubts: Doubts = NO_DOUBTS
+) -> list[Decision]:
+    """One decision per setting that the question is about, or per mix of their batches.
+
+    Raises ValueError if no setting is of the model, device, tp or batch that are asked about.
+    """
     everywhere = sorted({v for page in pages for v in page.variants})
-    chosen = [p for p in pages if rule.batch is None or p.values["batch"] == rule.batch]
+    about = rule.question.about(pages)
+    wanted = rule.batch.sizes if rule.batch else distinct(p.values["batch"] for p in about)
+    if rule.batch is None:
+        return [decide([page], rule, everywhere, others, doubts) for page in about]
+    families: dict[str, list[Setting]] = {}
+    for page in about:
+        rest = {name: value for name, value in page.values.items() if name != "batch"}
+        families.setdefault(repr(sorted(rest.items())), []).append(page)
+    chosen = [[p for p in family if p.values["batch"] in wanted] for family in families.values()]
+    chosen = [family for family in chosen if len(family) == len(wanted)]
     if not chosen:
-        batches = distinct(p.values["batch"] for p in pages)
+        batches = distinct(p.values["batch"] for p in about)
         raise ValueError(f"report.batch must be a batch that was run, one of {batches}; got {rule.batch}")
-    return [decide(page, rule, everywhere, others) for page in chosen]
-
-
-def ties(a: Candidate, b: Candidate, rule: Rule) -> str | None:
-    """Why two times cannot be told apart, or None if they can."""
-    fast, slow = sorted((a, b), key=lambda c: c.us)
-    if slow.low is not None and fast.high is not None and slow.low <= fast.high:
-        return "their confidence intervals overlap"
-    if slow.us <= fast.us * rule.tie_ratio:
-        return f"the ratio is within the tie ratio of {rule.tie_ratio:g}"
-    return None
-
-
-def grouped(missing: Sequence[Absent]) -> list[str]:
-    """``mqa, mla (never run)``: the absent with their reason, those with the same reason together."""
-    by_reason: dict[str, list[str]] = {}
-    for a in missing:
-        by_reason.setdefault(a.why, []).append(a.variant)
-    return [f"{', '.join(names)} ({why})" for why, names in by_reason.items()]
-
-
-_Outcome = tuple[str, tuple[str, ...], list[str], str | None]
-
-
-def _able(
-    found: Sequence[Candidate],
-    missed: Mapping[str, Sequence[Miss]],
-    missing: Sequence[Absent],
-    rule: Rule,
-    context: int | None,
-) -> _Outcome:
-    """The outcome among those that meet the needs; where none does, which comes closest."""
-    able = [c for c in found if not missed.get(c.variant)]
-    if found and not able:
-        return NONE, (), [], closest(list(missed.values()))
-    if len(able) == 1 < len(found):
-        return _only(able[0])
-    return _outcome(able, missing, rule, context)
-
-
-def _only(one: Candidate) -> _Outcome:
-    reason = f"{one.variant} is the only one that meets what is asked for: {one.said}."
-    return f"choose {one.variant}", (one.variant,), [reason], None
-
-
-def _outcome(found: Sequence[Candidate], missing: Sequence[Absent], rule: Rule, context: int | None) -> _Outcome:
-    if not found and missing and all(a.status in CLEARLY_INFEASIBLE for a in missing):
-        return NONE, (), [f"{a.variant}: {a.why}." for a in missing], _relax()
-    if len(found) < 2:
-        have = [f"{c.variant} has an ok {rule.scope} row ({c.row})." for c in found]
-        lacks = [f"Without one: {a}." for a in grouped(missing)]
-        return "not enough evidence", (), [*have, *lacks], _measure(missing, rule, context)
-    return _ranked(found, rule)
-
-
-def _ranked(found: Sequence[Candidate], rule: Rule) -> _Outcome:
-    order = sorted(found, key=lambda c: (c.us, c.variant))
-    fastest, rest = order[0], order[1:]
-    reasons = [f"{fastest.variant} has the shortest {rule.scope} of {len(order)} compared: {fastest.said}."]
-    tied = [fastest]
-    for other in rest:
-        why = ties(fastest, other, rule)
-        said = f"{speed(other.variant, other.us, fastest.variant, fastest.us)} ({other.said})"
-        reasons.append(f"{said}: {f'a tie, because {why}' if why else _beyond(fastest, other, rule)}.")
-        tied += [other] if why else []
-    if any(c.low is None for c in found):
-        reasons.append("Rows without a confidence interval were compared by the tie ratio alone.")
-    if len(tied) == 1:
-        return f"choose {fastest.variant}", (fastest.variant,), reasons, None
-    fewest = min(c.size for c in tied)
-    winners = sorted(c.variant for c in tied if c.size == fewest)
-    sizes = ", ".join(f"{c.variant} {exact_bytes(c.bytes)} ({c.row})" for c in tied)
-    reasons.append(f"Cache bytes of the tied, whole batch, one layer: {sizes}; fewest: {', '.join(winners)}.")
-    if len(winners) == 1:
-        return f"choose {winners[0]}", tuple(winners), reasons, None
-    return " or ".join(winners), tuple(winners), reasons, _separate(winners, rule)
-
-
-def _beyond(a: Candidate, b: Candidate, rule: Rule) -> str:
-    known = a.high is not None and b.high is not None
-    return (
-        "beyond noise" if known else f"beyond the tie ratio of {rule.tie_ratio:g}, with no interval to hold it against"
-    )
+    return [decide(family, rule, everywhere, others, doubts) for family in chosen]
 
 
 def below_roof(candidate: Candidate, rule: Rule) -> list[Share]:
@@ -194,18 +153,3 @@ def _caution(found: Sequence[Candidate], winners: Sequence[str], rule: Rule) -> 
 def _reach(shares: Sequence[Share]) -> str:
     """``attend at 15 % of its roofline, row ..., and step at 36 % of its roofline, row ...``."""
     return ", and ".join(f"{s.scope} at {percent(s.fraction)} of its roofline, row {s.key}" for s in shares)
-
-
-def _relax() -> str:
-    return "Nothing fits here: a smaller batch, context or dtype, or a machine with more memory, would change that."
-
-
-def _separate(winners: Sequence[str], rule: Rule) -> str:
-    names = " and ".join(winners)
-    return f"More rounds of {names} at this point until their {rule.scope} intervals separate, or a longer context."
-
-
-def _measure(missing: Sequence[Absent], rule: Rule, context: int | None) -> str:
-    names = ", ".join(a.variant for a in missing) or "a second variant"
-    at = "" if context is None else f" at context {format_tokens(context)}"
-    return f"An ok {rule.scope} row of {names}{at} in this setting."

@@ -1,7 +1,7 @@
 """report.md: the decision record in MADR form, filled from a report's facts by ``report.md.j2``."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +12,33 @@ from experiments.record import STATUSES
 from experiments.telling.best import best_table
 from experiments.telling.consequences import QUALITY, consequences
 from experiments.telling.decision import Decision
+from experiments.telling.doubt import Doubts
 from experiments.telling.figures.canvas import Drawn
 from experiments.telling.folder import FIGURES
 from experiments.telling.frame import Tidy, distinct, family_order, plain
 from experiments.telling.markdown import Markdown, alt_text, code_block, escape, table
+from experiments.telling.method import method
 from experiments.telling.needs import Needs
+from experiments.telling.options import options
+from experiments.telling.places import at_mix
 from experiments.telling.published import POINTER
+from experiments.telling.question import Question
 from experiments.telling.rule import Rule
 from experiments.telling.section import Section
 from experiments.telling.setting import Setting
 from experiments.telling.support import Support, support_table
 from experiments.telling.tables import Table, coverage, environment, gaps, not_run, points
 from experiments.telling.whole import whole_table
-from experiments.telling.words import NOTHING, count, exact_bytes, number, percent, tokens
+from experiments.telling.words import exact_bytes, number, tokens
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All a report tells: settings with figures, decisions with support matrices, the rule, and its own command."""
+    """All a report tells: settings with figures, decisions with support matrices, the rule, and its own command.
+
+    ``aside``: what the rule says where the question is not asked; ``spreads``: per decision, what the same
+    devices used otherwise would gain. ``silent``: numbers of settings that only tell what would flip the outcome.
+    """
 
     tidy: Tidy
     pages: Sequence[Setting]
@@ -42,6 +51,10 @@ class Facts:
     sections: Sequence[Section] = ()
     published: Section | None = None
     turning: Section | None = None
+    aside: Table | None = None
+    spreads: Sequence[str | None] = ()
+    silent: frozenset[int] = frozenset()
+    doubts: Doubts = field(default_factory=dict)
 
 
 def render(facts: Facts) -> str:
@@ -57,27 +70,35 @@ def render(facts: Facts) -> str:
     return engine.get_template("report.md.j2").render(**_context(facts))
 
 
-def title(decisions: Sequence[Decision]) -> str:
+def title(decisions: Sequence[Decision], question: Question | None = None) -> str:
     """``Attention for llama-3-8b by decode cost: choose gqa``, or how many outcomes there are."""
     models = ", ".join(distinct(d.setting.values["model"] for d in decisions))
+    asked = question.text if question else None
     measured = [d for d in decisions if not d.setting.predicted]
     verdicts = list(dict.fromkeys(d.verdict for d in measured or decisions))
     many = f"{len(measured or decisions)} settings, {len(verdicts)} different outcomes"
     outcome = ("" if measured else "predicted, ") + (verdicts[0] if len(verdicts) == 1 else many)
+    if asked:
+        return f"{asked} {outcome.replace('predicted, ', 'Predicted: ')}"
     return f"Attention for {models} by decode cost: {outcome}"
 
 
 def _context(facts: Facts) -> dict[str, Any]:
     rows = facts.tidy.table
     numbers = {id(page): n for n, page in enumerate(facts.pages, start=1)}
+    spreads = facts.spreads or [None] * len(facts.decisions)
     return {
-        "title": title(facts.decisions),
+        "title": title(facts.decisions, facts.rule.question),
+        "question": _question(facts),
         "date": max((text[:10] for text in distinct(plain(rows["started_at"]))), default="unknown"),
         "models": distinct(plain(rows["model"])),
         "devices": distinct(plain(rows["device"])) or ["an unnamed device"],
         "variants": sorted(distinct(plain(rows["label"])), key=family_order),
-        "options": _options(facts),
+        "options": options(_asked_rows(facts)),
         "rule": asdict(facts.rule),
+        "at": {"batch": at_mix(facts.rule.batch, ""), "context": at_mix(facts.rule.context, "")},
+        "aside": facts.aside,
+        "silent": len(facts.silent),
         "needs": _needs(facts.rule.needs),
         "several": any(page.several for page in facts.pages),
         "quality": f"{QUALITY} {POINTER}" if facts.published else QUALITY,
@@ -87,13 +108,14 @@ def _context(facts: Facts) -> dict[str, Any]:
             {
                 "number": numbers[id(d.setting)],
                 "it": d,
-                "batch": "unknown" if d.setting.values["batch"] is None else d.setting.values["batch"],
+                "batch": d.batch,
+                "spread": spread,
                 "best": best_table(d, facts.rule),
-                "whole": whole_table(d.wholes, facts.rule.needs),
+                "whole": whole_table(d.wholes),
                 "consequences": consequences(d, facts.rule),
                 "support": _support(support, matrix),
             }
-            for d, support, matrix in zip(facts.decisions, facts.supports, facts.matrices, strict=True)
+            for d, support, matrix, spread in zip(facts.decisions, facts.supports, facts.matrices, spreads, strict=True)
         ],
         "pages": [_page(facts, n, page) for n, page in enumerate(facts.pages)],
         "environment": environment(facts.pages),
@@ -102,19 +124,40 @@ def _context(facts: Facts) -> dict[str, Any]:
         "not_run": not_run(facts.pages),
         "never": sorted({a.variant for d in facts.decisions for a in d.absent if a.why.startswith("never run")}),
         "counts": _counts(facts.tidy),
-        "method": _method(facts),
+        "method": method(rows, facts.doubts),
         "warnings": facts.tidy.warnings,
         "commands": distinct(plain(rows["command"])),
         "command": facts.command,
     }
 
 
+def _question(facts: Facts) -> list[tuple[str, str]]:
+    """What is asked, part by part; empty where nobody asked anything in particular."""
+    asked, rule = facts.rule.question, facts.rule
+    if asked == Question():
+        return []
+    about = {
+        "model": asked.model,
+        "device": asked.device,
+        "tensor parallel": None if asked.tp is None else str(asked.tp),
+        "context": at_mix(rule.context, ""),
+        "batch": at_mix(rule.batch, ""),
+        "to choose from": ", ".join(asked.variants or ()),
+        "the model has": asked.own,
+    }
+    return [(name, said) for name, said in about.items() if said]
+
+
 def _needs(needs: Needs) -> list[str]:
     """What is asked of the whole model, in words."""
     asked = {
-        "caches on one device, in at most": None if needs.memory is None else exact_bytes(needs.memory),
+        "caches on one device, beside the weights, in at most": None
+        if needs.memory is None
+        else exact_bytes(needs.memory),
         "a token, in at most": None if needs.ms_per_token is None else f"{number(needs.ms_per_token)} ms",
-        "prefill, in at most": None if needs.ms_to_first_token is None else f"{number(needs.ms_to_first_token)} ms",
+        "the first token of one prompt, in at most": None
+        if needs.ms_to_first_token is None
+        else f"{number(needs.ms_to_first_token)} ms",
     }
     return [f"{what} {most}" for what, most in asked.items() if most]
 
@@ -135,38 +178,15 @@ def _page(facts: Facts, n: int, page: Setting) -> dict[str, Any]:
         "points": points(page),
         "ok": ok,
         "wanted": wanted,
+        "silent": n + 1 in facts.silent,
     }
 
 
-def _options(facts: Facts) -> Table:
-    """What each variant is, as far as the rows say; several values of a column are all named."""
-    rows = facts.tidy.table
-    coded = bool(rows["kv_error"].notna().any())
-    lines = []
-    for label in sorted(distinct(plain(rows["label"])), key=family_order):
-        mine = rows[rows["label"] == label]
-        said = {c: _span(distinct(plain(mine[c]))) for c in _OPTION_COLUMNS}
-        kind = " ".join(said[c] for c in ("kind", "form") if said[c] != NOTHING) or NOTHING
-        heads = f"{said['num_q_heads']}:{said['num_kv_heads']}"
-        error = (_coding_errors(mine),) if coded else ()
-        lines.append((label, kind, heads, f"{said['d_qk']}/{said['d_v']}", said["bytes_per_token"], *error))
-    return Table((*_OPTIONS, *(("attended values off by codes",) if coded else ())), tuple(lines))
-
-
-def _coding_errors(rows: pd.DataFrame) -> str:
-    """The largest relative error that each cache dtype of codes causes, against a cache of the weights' dtype."""
-    worst = rows.dropna(subset=["kv_error"]).groupby("kv_dtype")["kv_error"].max()
-    return ", ".join(f"{dtype}: {percent(error)}" for dtype, error in worst.items()) or NOTHING
-
-
-_OPTIONS = ("variant", "module and form", "heads q:kv", "d_qk/d_v", "cache B/token/layer")
-_OPTION_COLUMNS = ("kind", "form", "num_q_heads", "num_kv_heads", "d_qk", "d_v", "bytes_per_token")
-
-
-def _span(values: Sequence[Any]) -> str:
-    """The only value, or the first and the last."""
-    said = [count(v) if isinstance(v, float) else str(v) for v in values]
-    return (said[0] if len(said) == 1 else f"{said[0]} to {said[-1]}") if said else NOTHING
+def _asked_rows(facts: Facts) -> pd.DataFrame:
+    """Those that the question is about; all of them where nobody asked anything in particular."""
+    if not facts.silent:
+        return facts.tidy.table
+    return pd.concat([place.setting.tried for d in facts.decisions for place in d.places])
 
 
 def _counts(tidy: Tidy) -> str:
@@ -175,21 +195,6 @@ def _counts(tidy: Tidy) -> str:
     parts = [f"{by_status[s]} {s}" for s in STATUSES if s in by_status.index]
     parts += [f"{tidy.superseded} superseded"] if tidy.superseded else []
     return f"{tidy.read} rows read = {' + '.join(parts)}"
-
-
-def _method(facts: Facts) -> dict[str, Any]:
-    """How rows came about; what concerns samples is said of measured rows alone."""
-    table = facts.tidy.table
-    rows = table[table["origin"] == "measured"]
-    return {
-        "predicted": len(rows) < len(table),
-        "measured": len(rows) > 0,
-        "samples": _span(distinct(plain(rows["samples"]))),
-        "rounds": _span(distinct(plain(rows["rounds"]))),
-        "temperatures": distinct(plain(rows["temperature"])),
-        "reuse": _span([f"{bytes_:,}" for bytes_ in distinct(plain(rows["reuse_bytes"]))]),
-        "kernels": ", ".join(distinct(plain(rows["kernel"]))) or "not named",
-    }
 
 
 def _image(drawn: Drawn) -> Markdown:

@@ -3,7 +3,7 @@
 A variant has one style throughout.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -30,11 +30,14 @@ FIGURES: Mapping[str, ModuleType] = {
 }
 
 
-def draw_all(pages: Sequence[Setting], folder: Path) -> list[list[Drawn]]:
-    """Draw every figure of every setting into ``folder`` as PNG and SVG; one list per setting, in the order given."""
+def draw_all(pages: Sequence[Setting], folder: Path, silent: Collection[int] = ()) -> list[list[Drawn]]:
+    """Draw every figure of every setting into ``folder`` as PNG and SVG; one list per setting, in the order given.
+
+    Settings whose number, from 1, is ``silent`` have none.
+    """
     look_of = styles(label for page in pages for label in page.variants)
     with look():
-        return [_draw_page(page, look_of, folder) for page in pages]
+        return [[] if n in silent else _draw_page(page, look_of, folder) for n, page in enumerate(pages, start=1)]
 
 
 def draw_supports(supports: Sequence[Support | None], folder: Path) -> list[Drawn | None]:

@@ -4,24 +4,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from experiments.telling.mix import Mix
 from experiments.telling.needs import Needs
-from variants.contract.tokens import parse_tokens
+from experiments.telling.question import Question
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Meets the needs -> fastest beyond noise -> fewest cache bytes among ties, at one point of each setting.
+    """Meets the needs -> fastest beyond noise -> fewest cache bytes among ties -> what the model has, if still tied.
 
-    ``scope`` is what is timed; ``batch`` and ``context`` (tokens) are the decision point. A null batch decides at each
-    batch, a null context at the largest at which two variants have an ok row. Times tie when their confidence intervals
-    overlap or their ratio is at most ``tie_ratio``. A variant whose row there is below ``kernel_limited_below`` of its
-    roofline is called kernel-limited. Ratios are told against ``baseline``. ``expected`` variants are missed by name if
-    they have no row. ``needs`` rule out what the whole model cannot do with. Raises ValueError naming the field.
+    ``question`` says of which settings and variants. ``scope`` is what is timed; ``batch`` and ``context`` (tokens) are
+    the decision point. A null batch decides at each batch, a null context at the largest at which two variants have an
+    ok row; of a mix the mean time by its shares is compared, and every one of its points must meet the needs.
+    Times tie when their confidence intervals overlap or their ratio is at most ``tie_ratio``; predicted times also when
+    both could be off by as much as nine of ten held-out points are.
+    A variant whose row there is below ``kernel_limited_below`` of its roofline is called kernel-limited. Ratios are
+    told against ``baseline``. ``expected`` variants are missed by name if they have no row. ``needs`` rule out what the
+    whole model cannot do with. Raises ValueError naming the field.
     """
 
+    question: Question
     scope: str
-    batch: int | None
-    context: int | None
+    batch: Mix | None
+    context: Mix | None
     tie_ratio: float
     kernel_limited_below: float
     baseline: str
@@ -44,19 +49,16 @@ class Rule:
         if wrong:
             raise ValueError(f"report must have exactly the fields {', '.join(known)}; check {wrong[0]!r}")
         return Rule(
+            question=Question.parse(raw["question"]),
             scope=str(raw["scope"]),
-            batch=_size("batch", raw["batch"]),
-            context=_size("context", raw["context"]),
+            batch=Mix.parse(raw["batch"], "report.batch"),
+            context=Mix.parse(raw["context"], "report.context"),
             tie_ratio=_number("tie_ratio", raw["tie_ratio"]),
             kernel_limited_below=_number("kernel_limited_below", raw["kernel_limited_below"]),
             baseline=str(raw["baseline"]),
             expected=tuple(str(name) for name in raw["expected"] or ()),
             needs=Needs.parse(raw["needs"]),
         )
-
-
-def _size(name: str, value: object) -> int | None:
-    return None if value is None else parse_tokens(value, f"report.{name}")
 
 
 def _number(name: str, value: object) -> float:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.telling.decision import Decision, grouped
+from experiments.telling.decision import Decision
 from experiments.telling.frame import family_order, records
+from experiments.telling.outcome import grouped
 from experiments.telling.words import count, number, percent
 
 HEADER = ("attention", "cache B/token", "attend us", "GB/s", "roofline", "step us", "GB/s", "roofline")

@@ -63,6 +63,19 @@ def test_latencies_are_those_of_the_profile() -> None:
     assert step.latency_us_p50 == pytest.approx(expected + 5 * 2.5 + rest, rel=1e-3)
 
 
+def test_a_prefill_has_projections_and_attention_each_at_its_own_rate() -> None:
+    """Two prompts of 4,096 tokens; GQA 32:8 of 128, and MLA's decompressed heads of 192 and 128, never its latent."""
+    prompts, peak = 2 * 4096, 989e6
+    pairs = 2 * 4096 * 4097 // 2
+    grouped = 2 * (2 * 4096 * 4096 + 2 * 4096 * 1024), 2 * 32 * 256
+    latent = 2 * (4096 * 32 * 192 + 4096 * 576 + 512 * 32 * 256 + 32 * 128 * 4096), 2 * 32 * 320
+    for attention, products, (per_row, per_pair) in (("gqa", 4, grouped), ("mla", 4, latent)):
+        row = rows(asked(attention, scopes=["prefill"], name=attention))[-1]
+        expected = prompts * per_row / (peak * 0.8) + pairs * per_pair / (peak * 0.6667) + 2.5 * (products + 2)
+        assert row.latency_us_p50 == pytest.approx(expected, rel=1e-3)
+        assert (row.kernel, row.bound, row.samples) == ("profile:prefill (not fitted)", "compute", None)
+
+
 def test_a_warm_row_finds_a_small_cache_where_it_was() -> None:
     cold, warm = (rows(asked(scopes=["attend"], temperature=t, name=t))[-1] for t in ("cold", "warm"))
     assert (cold.temperature, warm.temperature) == ("cold", "warm")

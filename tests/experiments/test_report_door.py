@@ -22,6 +22,7 @@ RULE = {
     "tie_ratio": 1.05,
     "kernel_limited_below": 0.5,
     "needs": dict.fromkeys(("memory", "ms_per_token", "ms_to_first_token", "other_ms")),
+    "question": dict.fromkeys(("text", "model", "device", "tp", "variants", "own")),
     "baseline": "mha",
     "expected": ["mha", "gqa"],
 }

@@ -36,7 +36,7 @@ def numbers(facts: Facts) -> dict[str, Table]:
     found = {
         drawn.stem: _rows(page, name)
         for page, figures in zip(facts.pages, facts.figures, strict=True)
-        for name, drawn in zip(FIGURES, figures, strict=True)
+        for name, drawn in zip(FIGURES, figures or (), strict=bool(figures))
     }
     matrices = zip(facts.supports, facts.matrices, strict=True)
     found |= {drawn.stem: support_table(it) for it, drawn in matrices if it and drawn}

@@ -123,7 +123,9 @@ def rule(**given: Any) -> Rule:
         "expected": (),
     }
     needs = dict.fromkeys(("memory", "ms_per_token", "ms_to_first_token", "other_ms")) | given.pop("needs", {})
-    return Rule.parse(columns | given | {"needs": needs})
+    nothing = dict.fromkeys(("text", "model", "device", "tp", "variants", "own"))
+    question = nothing | given.pop("question", {})
+    return Rule.parse(columns | given | {"needs": needs, "question": question})
 
 
 def write(folder: Path, *rows: Measurement) -> Path:
