@@ -11,6 +11,7 @@ from typing import Any
 from experiments.measuring.workload import Workload
 from variants.contract.checks import check_count, check_number
 from variants.contract.dtype import Dtype
+from variants.contract.identity import identity_of
 from variants.contract.model import ModelShape
 from variants.contract.plugin import find
 from variants.protocols import Backend, Spec, StoragePolicy
@@ -112,7 +113,7 @@ class Series:
         return {
             "attention": self.labels.attention,
             "kind": self.labels.kind,
-            "spec": asdict(self.spec),  # type: ignore[call-overload]  # every Spec is a dataclass
+            "spec": identity_of(self.spec),
             "storage": {"kind": self.labels.storage, **asdict(self.policy)},  # type: ignore[call-overload]
             "backend": {"kind": self.labels.backend, **asdict(self.backend)},  # type: ignore[call-overload]
             "model": self.model.name,

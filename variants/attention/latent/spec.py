@@ -1,6 +1,6 @@
 """Latent attention (MLA: one latent head, GLA: several) as numbers."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from variants.contract.checks import check_count
@@ -8,6 +8,7 @@ from variants.contract.codes import stored, uncoded
 from variants.contract.cost import Applied, Matmul, Part
 from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span, check_heads, check_tp, heads_per_rank
+from variants.contract.identity import ADDED
 from variants.contract.layout import CacheLayout, Sharding, Stream
 from variants.contract.model import ModelShape
 from variants.contract.rotary import Rotary
@@ -44,9 +45,9 @@ class LatentSpec:
     norm_eps: float = 1e-6
     form: str = "absorbed"
     num_latent_heads: int = 1
-    latent_norm: bool = True
-    qkv_bias: bool = False
-    output_bias: bool = False
+    latent_norm: bool = field(default=True, metadata=ADDED)
+    qkv_bias: bool = field(default=False, metadata=ADDED)
+    output_bias: bool = field(default=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:
