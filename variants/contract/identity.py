@@ -9,6 +9,6 @@ ADDED: Mapping[str, Any] = {"added": True}
 
 
 def identity_of(spec: Any) -> dict[str, Any]:
-    """All fields of a dataclass by name, nested ones as mappings; those ``ADDED`` only where they differ from before."""
+    """All fields of a dataclass by name, nested ones as mappings; those ``ADDED`` only where they say something new."""
     silent = {f.name for f in fields(spec) if f.metadata.get("added") and getattr(spec, f.name) == f.default}
     return {name: value for name, value in asdict(spec).items() if name not in silent}
