@@ -22,7 +22,8 @@ from experiments.measuring.series import TimerChoice
 from experiments.measuring.sweep import sweep_bytes
 from experiments.measuring.workload import Cell
 from experiments.planning.profile import DeviceProfile
-from experiments.predicted import SCOPES, predicted_us
+from experiments.planning.scope import SCOPES
+from experiments.predicted import predicted_us
 from experiments.recorded import Recorded, Wanted
 
 CONF = Path(__file__).parent / "conf" / "device"

@@ -4,17 +4,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.measuring.device import find_device
-from experiments.measuring.row import Where, known, one_line, work_of
+from experiments.measuring.row import Where, known, one_line
 from experiments.measuring.series import Series
 from experiments.measuring.workload import Cell
-from experiments.planning.load import spec_load
-from experiments.planning.predict import predict, prefill_us, projection_us
-from experiments.planning.profile import DeviceProfile, kernel_of
+from experiments.planning.profile import DeviceProfile
+from experiments.planning.scope import SCOPES, matmul_tflops, tell
 from experiments.record import Measurement, together
-from variants.contract.cost import Applied, Point, Work, matmul_work, roofline
+from variants.contract.cost import Point
 
-SCOPES = ("attend", "step", "prefill")
-PREFILL = "profile:prefill (not fitted)"
 BACKEND = "profile"  # what stands where a measured row names its backend: no backend of ours ran or was modelled
 
 
@@ -81,47 +78,16 @@ class _Teller:
         return "too_large", f"needs {wanted} B for one layer's cache and weights; {self.profile.name} has {there} B"
 
     def timed(self, where: Where, cell: Cell) -> dict[str, Any]:
-        """Latency of a scope and what follows from it; a prefill's kernel is named after nothing that was fitted."""
-        profile, dtype = self.profile, where.point.dtype
-        attend, whole = work_of(where, "attend"), work_of(where, cell.scope)
-        if cell.scope == "prefill":
-            name, latency = PREFILL, self._prefill_us(where, whole)
-        else:
-            kind, latency = self._attend_us(where, cell.temperature)
-            name = f"profile:{kind}" + (" (kernel-limited)" if profile.kernels[kind].limited == "kernel" else "")
-        if cell.scope == "step":
-            new = sum(m.applied is Applied.NEW for m in self.series.spec.matmuls())
-            rest = Work(whole.io_bytes - attend.io_bytes, whole.flops - attend.flops)
-            latency += projection_us(profile, new, rest, dtype)
-        matmul = profile.peak_tflops(dtype) * profile.matmul_share.value
-        floor = roofline(whole, profile.read_gbps.value, matmul)
-        latency = max(latency, floor.us)
+        profile, workload = self.profile, self.series.workload
+        told = tell(profile, self.series.spec, workload.kv_dtype, where.point, cell.scope, cell.temperature)
         return {
-            "latency_us_p50": latency,
-            "bandwidth_gbps": whole.io_bytes / latency / 1e3,
-            "tflops": whole.flops / latency / 1e6,
-            "floor_us": floor.us,
-            "bound": floor.bound,
-            "roofline_fraction": floor.us / latency,
+            "latency_us_p50": told.us,
+            "bandwidth_gbps": told.work.io_bytes / told.us / 1e3,
+            "tflops": told.work.flops / told.us / 1e6,
+            "floor_us": told.floor.us,
+            "bound": told.floor.bound,
+            "roofline_fraction": told.floor.us / told.us,
             "read_ceiling_gbps": profile.read_gbps.value,
-            "matmul_ceiling_tflops": matmul,
-            "kernel": name,
+            "matmul_ceiling_tflops": matmul_tflops(profile, where.point.dtype),
+            "kernel": told.kernel,
         }
-
-    def _attend_us(self, where: Where, temperature: str) -> tuple[str, float]:
-        """Kind of kernel and time of attending."""
-        spec, workload = self.series.spec, self.series.workload
-        geometry = spec.geometry()
-        load = spec_load(spec.layout(workload.kv_dtype), geometry, spec.matmuls(), [where.point])
-        kind = kernel_of(geometry)
-        told = predict(self.profile, kind, load, workload.dtype, temperature)
-        return kind, float(told.latency_us[0])
-
-    def _prefill_us(self, where: Where, whole: Work) -> float:
-        """Time of a prompt: projections at the device's matmul rate, attention at that of its kernels."""
-        form = self.series.spec.prefilling()
-        products, rows = form.matmuls(), where.point.batch * where.point.context
-        projected = matmul_work(products, rows, where.point.dtype).flops
-        read = (form.unpacked() or form).geometry()
-        kernel = self.profile.kernels[kernel_of(read)]
-        return prefill_us(self.profile, kernel, len(products), whole, projected, where.point.dtype)

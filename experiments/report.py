@@ -37,6 +37,7 @@ def _report(values: Mapping[str, Any], command: str) -> None:
     if not values["runs"]:
         raise ValueError("runs must name the folder of a run, e.g. runs=results/runs/quick; got nothing")
     # pandas, matplotlib and jinja2 are only needed from here on, and `--help` is not to wait for them
+    from experiments.foretold import foreteller
     from experiments.planned import planner
     from experiments.planning.others import other_weight_elements
     from experiments.telling.doubt import read_doubts
@@ -48,7 +49,7 @@ def _report(values: Mapping[str, Any], command: str) -> None:
     out = Path(str(values["out"])) if values["out"] else Path("results", "reports", runs.resolve().name)
     rule = dict(values["report"])
     evidence = read_evidence(CONF / "evidence", rule.pop("evidence", None))
-    beside = Beside(evidence, other_weight_elements(), planner(CONF), read_doubts(CONF / "device"))
+    beside = Beside(evidence, other_weight_elements(), planner(CONF), foreteller(CONF), read_doubts(CONF / "device"))
     say(_closing(tell(runs, out, Rule.parse(rule), command, beside)))
 
 

@@ -5,7 +5,7 @@ Like is held against like: one machine, model, dtype, batch, context, scope, tem
 
 from dataclasses import dataclass
 
-from experiments.telling.candidates import Rows, at_point, decision_context, latest, scope_rows
+from experiments.telling.candidates import Rows, at_point, decision_context, latest, point_rows, scope_rows
 from experiments.telling.decision import Decision
 from experiments.telling.frame import family_order
 from experiments.telling.rule import Rule
@@ -35,7 +35,7 @@ def best(decision: Decision, rule: Rule) -> Best:
     found = [
         row
         for scope in dict.fromkeys(("attend", rule.scope))
-        for row in latest(scope_rows(decision.setting, scope), context, temperature)
+        for row in latest(point_rows(decision.setting, scope, context), temperature)
     ]
     return Best(context, temperature, sorted(found, key=lambda r: family_order(r["label"])))
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments.telling.doubt import Doubt, Doubts, doubt_of
-from experiments.telling.frame import distinct, family_order, records
+from experiments.telling.frame import distinct, family_order
 from experiments.telling.rule import Rule
 from experiments.telling.setting import Setting
 from experiments.telling.words import computed_by, latency
@@ -77,7 +77,12 @@ Rows = list[dict[str, Any]]
 
 def scope_rows(setting: Setting, scope: str) -> Rows:
     """The setting's rows of a scope, as plain mappings."""
-    return records(setting.rows[setting.rows["scope"] == scope])
+    return [row for row in setting.records if row["scope"] == scope]
+
+
+def point_rows(setting: Setting, scope: str, context: int | None) -> Rows:
+    """Those of one context."""
+    return list(setting.points.get((scope, context), ()))
 
 
 def decision_context(rows: Rows, rule: Rule) -> int | None:
@@ -104,17 +109,14 @@ def at_point(
     A warm time against a cold one would be a comparison of caches, so the two are never put side by side: neither as
     times nor as shares, a warm row's roof being another.
     """
-    rows = scope_rows(setting, scope)
-    temperature, chosen = _same_temperature([r for r in rows if r["context"] == context])
-    beside = [] if scope == "attend" else latest(scope_rows(setting, "attend"), context, temperature)
+    temperature, chosen = _same_temperature(point_rows(setting, scope, context))
+    beside = [] if scope == "attend" else latest(point_rows(setting, "attend", context), temperature)
     return temperature, [_candidate(row, beside, setting.several, doubts) for row in chosen]
 
 
-def latest(rows: Rows, context: int | None, temperature: str | None) -> Rows:
-    """Each variant's ok row at a context and temperature, in family order; a repeat comes later in the table."""
-    found = {
-        r["label"]: r for r in rows if (r["status"], r["context"], r["temperature"]) == ("ok", context, temperature)
-    }
+def latest(rows: Rows, temperature: str | None) -> Rows:
+    """Each variant's ok row of a temperature, in family order; a repeat comes later in the table."""
+    found = {row["label"]: row for row in rows if (row["status"], row["temperature"]) == ("ok", temperature)}
     return [found[label] for label in sorted(found, key=family_order)]
 
 

@@ -2,7 +2,6 @@
 
 from experiments.telling.candidates import Candidate
 from experiments.telling.decision import Decision, below_roof
-from experiments.telling.frame import records
 from experiments.telling.outcome import ties
 from experiments.telling.rule import Rule
 from experiments.telling.words import count, exact_bytes, size, speed
@@ -91,7 +90,7 @@ def _conversion(winner: Candidate, rule: Rule) -> list[str]:
 
 def _replicated(decision: Decision) -> list[str]:
     """Variants whose cache tensor parallelism does not split as often as there are ranks."""
-    rows = {row["key"]: row for row in records(decision.setting.rows)}
+    rows = {row["key"]: row for row in decision.setting.records}
     mine = [(c, rows[c.key]) for c in decision.candidates if c.key in rows]
     tp = decision.setting.values["tp"]
     return [

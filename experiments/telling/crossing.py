@@ -12,7 +12,7 @@ from experiments.telling.candidates import NO_DOUBTS
 from experiments.telling.decision import Decision, decide
 from experiments.telling.doubt import Doubts
 from experiments.telling.figures.canvas import Drawn
-from experiments.telling.frame import distinct, records
+from experiments.telling.frame import distinct
 from experiments.telling.mix import Mix
 from experiments.telling.rule import Rule
 from experiments.telling.section import Block, Section
@@ -189,7 +189,7 @@ def _cells(
     place = {name: page.values[name] for name in AXES[1:]}
     if None in place.values():
         return []
-    bounds = {row["key"]: row["bound"] for row in records(page.rows)}
+    bounds = {row["key"]: row["bound"] for row in page.records}
     made = []
     for context in page.contexts(rule.scope):
         decision = decide([page], replace(rule, context=Mix.of(context), batch=None), everywhere, others, doubts)

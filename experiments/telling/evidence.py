@@ -56,6 +56,22 @@ class Evidence:
     findings: tuple[Finding, ...]
 
 
+def front(it: Evidence) -> list[Finding]:
+    """The models of one paper that none of its others beats, by the metric drawn: fewest bytes first.
+
+    Another beats a model if it caches no more, is no worse, and differs in one of the two. Empty without bytes.
+    """
+    metric = it.metrics[0]
+    sign = 1 if metric.better == "lower" else -1
+    placed = [(f.bytes_per_token, sign * f.values[metric.key], f) for f in it.findings if f.bytes_per_token is not None]
+    best = [
+        (size, worse, f)
+        for size, worse, f in placed
+        if not any(a <= size and b <= worse and (a, b) != (size, worse) for a, b, _ in placed)
+    ]
+    return [f for _, _, f in sorted(best, key=lambda one: one[:2])]
+
+
 def read_evidence(folder: Path, wanted: object) -> tuple[Evidence, ...]:
     """The named files of a folder, ``all`` of them, or none for null.
 

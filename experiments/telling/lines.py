@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from experiments.telling.frame import family_order, records
+from experiments.telling.frame import family_order
 from experiments.telling.growth import Rates, cumulative, exponents, fit_rates, fixed_cost
 from experiments.telling.setting import Setting
 from experiments.telling.tables import Row
@@ -88,7 +88,7 @@ class Growth:
 def lines(setting: Setting) -> list[Line]:
     """Every (variant, scope) with an ok row at two contexts or more; of two temperatures the one with more rows."""
     groups: dict[tuple[str, str], dict[str | None, list[Row]]] = {}
-    for row in records(setting.rows):
+    for row in setting.records:
         if row["scope"] in SCOPES and row["status"] == "ok" and row["repeat"] == 0:
             groups.setdefault((row["label"], row["scope"]), {}).setdefault(row["temperature"], []).append(row)
     found = []

@@ -134,7 +134,7 @@ def _context(facts: Facts) -> dict[str, Any]:
 def _question(facts: Facts) -> list[tuple[str, str]]:
     """What is asked, part by part; empty where nobody asked anything in particular."""
     asked, rule = facts.rule.question, facts.rule
-    if asked == Question():
+    if not facts.rule.asks:
         return []
     about = {
         "model": asked.model,

@@ -35,7 +35,7 @@ class Taken:
 def taken_apart(setting: Setting) -> list[Taken]:
     """Every (variant, context) of which some part was timed alone; of a repeated point the last."""
     groups: dict[tuple[str, int], dict[str, Row]] = {}
-    for row in records(setting.rows):
+    for row in setting.records:
         if row["status"] == "ok" and row["scope"] in (*PARTS, "step"):
             groups.setdefault((row["label"], row["context"]), {})[row["scope"]] = row
     return [

@@ -1,6 +1,6 @@
-"""All figures of a report: four per setting and the support matrix of several backends, in one look.
+"""The figures that every report has room for: four per setting, support, maps and published evidence, in one look.
 
-A variant has one style throughout.
+A variant has one style throughout. What stands in sections of its own is in ``gallery``.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -9,16 +9,12 @@ from types import ModuleType
 
 from experiments.telling.crossing import Map
 from experiments.telling.evidence import Evidence
-from experiments.telling.figures import bandwidth, cache, crossover, latency, parts, roofline, saving
+from experiments.telling.figures import bandwidth, cache, crossover, latency, roofline
 from experiments.telling.figures import evidence as papers
 from experiments.telling.figures import support as matrix
 from experiments.telling.figures.canvas import Drawn, look
 from experiments.telling.figures.style import Style, styles
-from experiments.telling.parts import parts as parts_section
-from experiments.telling.parts import taken_apart
-from experiments.telling.saving import saving as saving_section
-from experiments.telling.saving import told
-from experiments.telling.section import Section
+from experiments.telling.scene import stem_of
 from experiments.telling.setting import Setting
 from experiments.telling.support import Support
 
@@ -43,24 +39,7 @@ def draw_all(pages: Sequence[Setting], folder: Path, silent: Collection[int] = (
 def draw_supports(supports: Sequence[Support | None], folder: Path) -> list[Drawn | None]:
     """Draw each support matrix there is."""
     with look():
-        return [matrix.draw(it, folder, _stem(it.decision.setting, "support")) if it else None for it in supports]
-
-
-def draw_sections(pages: Sequence[Setting], folder: Path) -> list[Section]:
-    """The sections that stand only where their rows do, each with its figures drawn."""
-    look_of = styles(label for page in pages for label in page.variants)
-    found = []
-    with look():
-        for n, page in enumerate(pages, start=1):
-            if told(page):
-                drawn = [
-                    saving.draw_step(page, look_of, folder, _stem(page, "saving-step")),
-                    saving.draw_added(page, look_of, folder, _stem(page, "saving-added")),
-                ]
-                found.append(saving_section(page, n, drawn))
-            if taken_apart(page):
-                found.append(parts_section(page, n, parts.draw(page, folder, _stem(page, "parts"))))
-    return found
+        return [matrix.draw(it, folder, stem_of(it.decision.setting, "support")) if it else None for it in supports]
 
 
 def draw_maps(pages: Sequence[Setting], found: Sequence[Map], folder: Path) -> list[Drawn | None]:
@@ -68,7 +47,8 @@ def draw_maps(pages: Sequence[Setting], found: Sequence[Map], folder: Path) -> l
     look_of = styles(label for page in pages for label in page.variants)
     with look():
         return [
-            crossover.draw(it, look_of, folder, _stem(it.setting, "crossover")) if it.legible else None for it in found
+            crossover.draw(it, look_of, folder, stem_of(it.setting, "crossover")) if it.legible else None
+            for it in found
         ]
 
 
@@ -79,8 +59,4 @@ def draw_evidence(pages: Sequence[Setting], evidence: Sequence[Evidence], folder
 
 
 def _draw_page(page: Setting, look_of: dict[str, Style], folder: Path) -> list[Drawn]:
-    return [figure.draw(page, look_of, folder, _stem(page, name)) for name, figure in FIGURES.items()]
-
-
-def _stem(page: Setting, name: str) -> str:
-    return f"{page.slug}-{name}" if page.slug else name
+    return [figure.draw(page, look_of, folder, stem_of(page, name)) for name, figure in FIGURES.items()]

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from experiments.telling.evidence import Evidence, Finding
+from experiments.telling.evidence import Evidence, Finding, front
 from experiments.telling.figures.canvas import Drawn
 from experiments.telling.section import Block, Section
 from experiments.telling.tables import Table
@@ -35,8 +35,13 @@ def _block(it: Evidence) -> Block:
     directions = tuple(f"{metric.name}, {metric.better} is better" for metric in it.metrics)
     header = ("variant", "in the paper", "cache B/token/layer", *directions)
     notes = [f"Setting: {it.setting}.", f"Source: {it.source} ({it.date}). Checked: {it.checked}."]
+    best = (
+        [f"On the Pareto front of bytes and {it.metrics[0].name}: {', '.join(f.name for f in front(it))}."]
+        if it.shape
+        else []
+    )
     shape = f"Heads: {it.shape}." if it.shape else "Heads: not given, so no bytes and no point in the figure."
-    return Block(f"{it.title}:", Table(header, tuple(_row(it, f) for f in it.findings)), [*notes, shape])
+    return Block(f"{it.title}:", Table(header, tuple(_row(it, f) for f in it.findings)), [*best, *notes, shape])
 
 
 def _row(it: Evidence, finding: Finding) -> tuple[str, ...]:

@@ -41,6 +41,11 @@ class Rule:
         if not 0 <= self.kernel_limited_below <= 1:
             raise ValueError(f"report.kernel_limited_below must be from 0 to 1; got {self.kernel_limited_below!r}")
 
+    @property
+    def asks(self) -> bool:
+        """Whether there is a question, and so settings that it is not about."""
+        return self.question != Question()
+
     @staticmethod
     def parse(raw: Mapping[str, Any]) -> "Rule":
         """Build from a config mapping; sizes may be written ``8k``. ValueError names an unknown or missing field."""

@@ -6,14 +6,15 @@ which every variant is shown by the best that any of them, on any storage, made 
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 from experiments.record import TIMED
-from experiments.telling.frame import COMMON, HOW, SETTING, distinct, family_order, identity, plain
+from experiments.telling.frame import COMMON, HOW, SETTING, distinct, family_order, identity, plain, records
 
 POINT = ["label", "scope", "context"]
 LONG = ("device", "host", "versions")  # too long for a file name
@@ -47,6 +48,19 @@ class Setting:
     tried: pd.DataFrame
     slug: str
     differs: str
+
+    @cached_property
+    def records(self) -> list[dict[str, Any]]:
+        """``rows`` as plain mappings."""
+        return records(self.rows)
+
+    @cached_property
+    def points(self) -> Mapping[tuple[str, int | None], Sequence[dict[str, Any]]]:
+        """``records`` by scope and context, in their order."""
+        found: dict[tuple[str, int | None], list[dict[str, Any]]] = {}
+        for row in self.records:
+            found.setdefault((row["scope"], row["context"]), []).append(row)
+        return found
 
     @property
     def predicted(self) -> bool:

@@ -8,7 +8,7 @@ ranks and a smaller batch; the other weights still lie over all devices.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.telling.candidates import NO_DOUBTS, latest, scope_rows
+from experiments.telling.candidates import NO_DOUBTS, latest, point_rows
 from experiments.telling.decision import Decision
 from experiments.telling.doubt import Doubts, doubt_of
 from experiments.telling.places import Place
@@ -126,10 +126,10 @@ def _laid(
 ) -> list[Laid]:
     """The variants of one page; the memory after weights was given for the own variant's at the decision's tp."""
     (tp, devices), context, temperature = ranks, decision.context, decision.temperature
-    home = {row["label"]: row for row in latest(scope_rows(decision.setting, "step"), context, temperature)}
+    home = {row["label"]: row for row in latest(point_rows(decision.setting, "step", context), temperature)}
     own = home.get(rule.question.own or "")
     place, found = Place(page, context, 1.0), []
-    for step in latest(scope_rows(page, "step"), context, temperature):
+    for step in latest(point_rows(page, "step", context), temperature):
         label = step["label"]
         if not rule.question.asks(label):
             continue

@@ -42,7 +42,7 @@ POINTS = (
 def points(setting: Setting) -> Table:
     """One line per variant and context, attend and step side by side; cells of both scopes read ``attend / step``."""
     groups: dict[tuple[str, int | None], list[Row]] = {}
-    for row in records(setting.rows):
+    for row in setting.records:
         groups.setdefault((row["label"], row["context"]), []).append(row)
     order = sorted(groups, key=lambda g: (family_order(g[0]), g[1] or 0))
     return Table(POINTS, tuple(line for place in order for line in _point_lines(*place, groups[place])))

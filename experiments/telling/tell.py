@@ -1,28 +1,28 @@
 """From a folder of records to a folder with a report: the whole wing in one call."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from experiments.records import Loaded, load
-from experiments.telling.aside import aside_table, asides, family, neighbours
-from experiments.telling.crossing import ABOUT, BY_TIMES, Map, maps, turning
-from experiments.telling.decision import decide_all
+from experiments.telling.aside import aside_table
+from experiments.telling.decision import Decision, decide_all
 from experiments.telling.doubt import Doubts
-from experiments.telling.duel import duels
 from experiments.telling.evidence import Evidence
+from experiments.telling.figures.canvas import Drawn
+from experiments.telling.flipping import flipping
+from experiments.telling.focus import Focus
 from experiments.telling.folder import FIGURES, HTML, PAGE, report_folder
-from experiments.telling.frame import distinct, plain, tidy
+from experiments.telling.frame import Tidy, distinct, plain, tidy
+from experiments.telling.gallery import sections as gallery
 from experiments.telling.html.render import render_html
-from experiments.telling.needs import Needs
 from experiments.telling.page import Facts, render
-from experiments.telling.plots import draw_all, draw_evidence, draw_maps, draw_sections, draw_supports
+from experiments.telling.plots import draw_all, draw_evidence, draw_supports
 from experiments.telling.published import of_variants, published
-from experiments.telling.question import Question
 from experiments.telling.rule import Rule
-from experiments.telling.setting import Setting, settings
-from experiments.telling.spread import laid_out, spread_blocks, spread_said
+from experiments.telling.scene import Foretell, Scene, nothing
+from experiments.telling.setting import settings
 from experiments.telling.summary import summary_table
 from experiments.telling.support import support
 
@@ -45,13 +45,15 @@ class Beside:
     """What a report knows beside its rows.
 
     ``evidence``: what papers report; said of the variants that have rows. ``others``: weights outside of the attention
-    layers by model. ``planner``: what the page's sliders compute with, for the models named in the records.
-    ``doubts``: how far predicted rows are off.
+    layers by model. ``planner``: what the page's sliders and figures of what was not run compute with, for the models
+    named in the records. ``foretell``: what the planner says of measured rows. ``doubts``: how far predicted rows are
+    off.
     """
 
     evidence: Sequence[Evidence] = ()
     others: Mapping[str, int] = field(default_factory=dict)
     planner: Planner = lambda models: None
+    foretell: Foretell = nothing
     doubts: Doubts = field(default_factory=dict)
 
 
@@ -67,52 +69,52 @@ def tell(runs: Path, out: Path, rule: Rule, command: str, beside: Beside = ALONE
     told = tidy(_loaded(runs), runs)
     pages = settings(told.table)
     decisions = decide_all(pages, rule, beside.others, beside.doubts)
-    papers = of_variants(beside.evidence, distinct(plain(told.table["attention"])))
-    about = [place.setting for decision in decisions for place in decision.places]
-    asked = rule.question != Question()
-    said_of = BY_TIMES if asked else ABOUT
-    near = neighbours(pages, about) if asked else []
-    silent = frozenset(n for n, page in enumerate(pages, start=1) if any(page is it for it in near))
-    beyond = asides(pages, about) if asked else []
-    numbered = {n: page for n, page in enumerate(pages, start=1) if any(page is it for it in beyond)}
+    plan = beside.planner(distinct(plain(told.table["model"])))
     with report_folder(out) as folder:
-        figures = draw_all(pages, folder / FIGURES, silent)
-        matrices = [support(decision, rule) for decision in decisions]
-        drawn = draw_supports(matrices, folder / FIGURES)
-        sections = draw_sections(pages, folder / FIGURES)
-        placed = draw_evidence(pages, papers, folder / FIGURES)
-        found = _maps(pages, rule, beside, beyond)
-        crossed = draw_maps(pages, found, folder / FIGURES)
-        laid = [laid_out(decision, pages, rule, beside.others, beside.doubts) for decision in decisions]
-        spreads = [spread_said(it, decision) for it, decision in zip(laid, decisions, strict=True)]
-        flipped = turning(found, crossed, _against(found, pages, rule, beside), spread_blocks(laid), said_of)
-        aside = aside_table(numbered, [*about, *near], rule, beside.others, beside.doubts)
-        said = sections, published(papers, placed), flipped, aside, spreads, silent, beside.doubts
-        facts = Facts(told, pages, decisions, figures, matrices, drawn, rule, command, *said)
+        focus = Focus.of(pages, decisions, rule)
+        scene = Scene(pages, rule, folder / FIGURES, beside.others, plan, beside.foretell, focus.split_otherwise)
+        facts, drawn = _facts(told, decisions, command, beside, focus, scene)
         page = render(facts)
-        html = render_html(facts, page, folder / FIGURES, beside.planner(distinct(plain(told.table["model"]))))
+        html = render_html(facts, page, folder / FIGURES, plan)
         for name, text in ((PAGE, page), (HTML, html)):
             # a path that the locale could not decode holds surrogates, which UTF-8 has no bytes for
             (folder / name).write_text(text, encoding="utf-8", errors="replace", newline="\n")
-    inside = (block.figure for section in sections for block in section.blocks)
-    every = [*(figure for page in figures for figure in page), *filter(None, (*drawn, *inside, placed, *crossed))]
-    saved = tuple(out / FIGURES / f"{figure.stem}.png" for figure in every)
+    saved = tuple(out / FIGURES / f"{figure.stem}.png" for figure in drawn)
     return Told(out / PAGE, saved, summary_table(decisions), told.warnings)
 
 
-def _maps(pages: Sequence[Setting], rule: Rule, beside: Beside, beyond: Sequence[Setting]) -> list[Map]:
-    """Of a question's own machine and model first. Its needs are of its own tp and batch, so they are not held here."""
-    everywhere = distinct(label for page in pages for label in page.variants if rule.question.asks(label))
-    by = rule if rule.question == Question() else replace(rule, needs=Needs())
-    mine = [page for page in pages if not any(page is it for it in beyond)]
-    return [it for some in (mine, beyond) for it in maps(some, by, everywhere, beside.others, beside.doubts)]
-
-
-def _against(found: Sequence[Map], pages: Sequence[Setting], rule: Rule, beside: Beside) -> list[list[str]]:
-    """Per map, its variants two by two; only where someone said what the model has."""
-    if rule.question.own is None:
-        return [[] for _ in found]
-    return [duels(family(it.setting, pages), rule, beside.doubts) for it in found]
+def _facts(
+    told: Tidy, decisions: Sequence[Decision], command: str, beside: Beside, focus: Focus, scene: Scene
+) -> tuple[Facts, list[Drawn]]:
+    """All that the pages tell, and every figure, which are drawn here."""
+    pages, rule, folder = scene.pages, scene.rule, scene.folder
+    figures = draw_all(pages, folder, focus.silent)
+    supports = [support(decision, rule) for decision in decisions]
+    matrices = draw_supports(supports, folder)
+    sections = gallery(scene)
+    papers = of_variants(beside.evidence, distinct(plain(told.table["attention"])))
+    placed = draw_evidence(pages, papers, folder)
+    flips = flipping(focus, decisions, rule, beside.others, beside.doubts, folder)
+    facts = Facts(
+        told,
+        pages,
+        decisions,
+        figures,
+        supports,
+        matrices,
+        rule,
+        command,
+        sections,
+        published(papers, placed),
+        flips.section,
+        aside_table(focus.numbered, [*focus.about, *focus.near], rule, beside.others, beside.doubts),
+        flips.spreads,
+        focus.silent,
+        beside.doubts,
+    )
+    inside = (block.figure for section in sections for block in section.blocks)
+    every = [figure for page in figures for figure in page]
+    return facts, [*every, *filter(None, (*matrices, *inside, placed, *flips.figures))]
 
 
 def _loaded(runs: Path) -> Loaded:

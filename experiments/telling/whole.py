@@ -7,7 +7,7 @@ a prompt by them, is computed and said so.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.telling.candidates import Candidate, Rows, latest, scope_rows
+from experiments.telling.candidates import Candidate, Rows, latest, point_rows
 from experiments.telling.needs import Needs
 from experiments.telling.places import Place, spot
 from experiments.telling.tables import Row, Table
@@ -74,8 +74,8 @@ def wholes(
     """
     made = []
     for place in places:
-        steps = latest(scope_rows(place.setting, "step"), place.context, temperature)
-        prefills = latest(scope_rows(place.setting, "prefill"), place.context, temperature)
+        steps = latest(point_rows(place.setting, "step", place.context), temperature)
+        prefills = latest(point_rows(place.setting, "prefill", place.context), temperature)
         by = {row["label"]: row for row in steps}
         prefill = {row["label"]: row for row in prefills}
         theirs = _weights(steps, own)

@@ -1,7 +1,7 @@
 """How numbers are said: bytes, times with their interval, and ratios in words."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from variants.contract.tokens import format_tokens
@@ -52,6 +52,12 @@ def count(value: float | None) -> str:
     if value is None:
         return NOTHING
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+
+
+def spanned(values: Iterable[int]) -> str:
+    """``30``, or the least and the greatest, ``28-96``."""
+    low, high = min(both := list(values)), max(both)
+    return str(low) if low == high else f"{low}-{high}"
 
 
 def percent(fraction: float | None) -> str:

@@ -22,6 +22,12 @@ def context_axis(ax: Axes, contexts: Sequence[int]) -> None:
     ax.set_xlabel("context (cached tokens, 1k = 1024)")
 
 
+def batch_axis(ax: Axes, batches: Sequence[int]) -> None:
+    """Log2 axis of sequences that are decoded together."""
+    _powers_of_two(ax, batches, plain_number)
+    ax.set_xlabel("batch (sequences decoded together)")
+
+
 def device_axis(ax: Axes, tps: Sequence[int]) -> None:
     """Log2 axis of devices that share the heads; a count between two powers is named where there is room for it."""
     _powers_of_two(ax, tps, plain_number)

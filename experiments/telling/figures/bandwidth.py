@@ -4,6 +4,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
+from experiments.telling.figures.behind import Behind
 from experiments.telling.figures.canvas import Drawn, save
 from experiments.telling.figures.panels import over_context
 from experiments.telling.figures.style import INK, Style
@@ -12,6 +13,12 @@ from experiments.telling.setting import Setting
 from experiments.telling.words import number
 
 HEADING = "Achieved bandwidth over context"
+BEHIND = Behind(
+    (
+        ("GB/s", lambda row: number(row["bandwidth_gbps"])),
+        ("read ceiling", lambda row: number(row["read_ceiling_gbps"])),
+    )
+)
 
 
 def draw(setting: Setting, styles: dict[str, Style], folder: Path, stem: str) -> Drawn:
@@ -37,7 +44,8 @@ def draw(setting: Setting, styles: dict[str, Style], folder: Path, stem: str) ->
     roof = ", ".join(f"{name}read ceiling {number(v)} GB/s" for v, name in ceilings) or "no read ceiling recorded"
     best = max((c.last[1] for found in panels.curves for c in found if c.last), default=None)
     reach = f"best last point {number(best)} GB/s" if best is not None else "no point"
-    return Drawn(stem, HEADING, f"{HEADING}, log-log, {setting.title}. {roof}; {reach}.", panels.remarks)
+    alt = f"{HEADING}, log-log, {setting.title}. {roof}; {reach}."
+    return Drawn(stem, HEADING, alt, panels.remarks, BEHIND.table(setting))
 
 
 def extremes(setting: Setting, column: str) -> list[tuple[float, str]]:

@@ -7,16 +7,18 @@ from matplotlib.axes import Axes
 
 from experiments.record import TIMED
 from experiments.telling.figures.axes import byte_axis, context_axis
+from experiments.telling.figures.behind import Behind
 from experiments.telling.figures.canvas import Drawn, blank, footnote, save
 from experiments.telling.figures.curve import Curve, curves, draw_curves, mark_failures
 from experiments.telling.figures.endings import name_curves
 from experiments.telling.figures.style import Style
 from experiments.telling.frame import plain
 from experiments.telling.setting import Setting
-from experiments.telling.words import exact_bytes
+from experiments.telling.words import count, exact_bytes
 from variants.contract.tokens import format_tokens
 
 HEADING = "Cache per sequence and layer"
+BEHIND = Behind((("bytes per sequence and layer", lambda row: count(row["bytes_per_sequence"])),), timed=False)
 
 
 def draw(setting: Setting, styles: dict[str, Style], folder: Path, stem: str) -> Drawn:
@@ -35,7 +37,8 @@ def draw(setting: Setting, styles: dict[str, Style], folder: Path, stem: str) ->
     footnote(figure, remarks)
     name_curves(figure, [ax], [found])
     save(figure, folder, stem)
-    return Drawn(stem, HEADING, f"{HEADING}, log-log, {setting.title}. Longest: {_ends(found)}.", tuple(remarks))
+    alt = f"{HEADING}, log-log, {setting.title}. Longest: {_ends(found)}."
+    return Drawn(stem, HEADING, alt, tuple(remarks), BEHIND.table(setting))
 
 
 def _one_per_point(rows: pd.DataFrame) -> pd.DataFrame:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,8 +14,11 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
+from experiments.telling.figures.palette import with_palette
 from experiments.telling.figures.style import GRID, INK, MUTED
+from experiments.telling.tables import Table
 
 DPI = 160
 LEFT = 0.012  # where titles and footnotes start, as a fraction of the figure's width
@@ -42,12 +46,16 @@ _LOOK: Any = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """A saved figure: the ``stem`` of its PNG and SVG files, heading, alt text, and remarks for the caption."""
+    """A saved figure: the ``stem`` of its PNG and SVG files, heading, alt text, and remarks for the caption.
+
+    ``table`` holds its numbers, where none stands beside it.
+    """
 
     stem: str
     heading: str
     alt: str
     remarks: tuple[str, ...]
+    table: Table | None = None
 
 
 class Titled(Protocol):
@@ -104,10 +112,16 @@ def footnote(figure: Figure, remarks: Sequence[str]) -> None:
 
 
 def save(figure: Figure, folder: Path, stem: str) -> None:
-    """Write ``stem.png`` and ``stem.svg``, byte for byte the same for the same figure."""
+    """Write ``stem.png`` and ``stem.svg``, byte for byte the same for the same figure.
+
+    The PNG has a palette, and so takes a third of the bytes.
+    """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # settled: both files show one layout, and it is computed once
-    figure.savefig(folder / f"{stem}.png", dpi=DPI, metadata={"Software": None})
+    pixels = BytesIO()
+    figure.savefig(pixels, dpi=DPI, metadata={"Software": None}, format="png")
+    with Image.open(pixels) as image:
+        with_palette(image).save(folder / f"{stem}.png", optimize=True, dpi=(DPI, DPI))
     figure.savefig(folder / f"{stem}.svg", metadata={"Date": None})
 
 

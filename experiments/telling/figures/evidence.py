@@ -1,4 +1,4 @@
-"""Published evidence, drawn: bytes per token against what a paper measured, a panel per paper, no line between any."""
+"""Published evidence, drawn: bytes per token against what a paper measured, a panel and a Pareto front per paper."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from experiments.telling.evidence import Evidence, Finding, Metric
+from experiments.telling.evidence import Evidence, Finding, Metric, front
 from experiments.telling.figures.canvas import Drawn, blank, footnote, save
 from experiments.telling.figures.endings import NAME_SIZE, spread
 from experiments.telling.figures.style import MUTED, Style, styles
@@ -17,6 +17,7 @@ from experiments.telling.words import binary_size, count
 HEADING = "Published: cache bytes against quality"
 MARGIN = 0.12  # of the span of values, above and below
 MOST_TICKS = 5
+FRONT = "#a8a8a8"
 GAP = 0.075  # of a panel's height from one name to the next
 
 
@@ -37,11 +38,12 @@ def draw(evidence: Sequence[Evidence], look_of: Mapping[str, Style], folder: Pat
     for ax, it in zip(axes, shown, strict=True):
         _panel(ax, it, look_of)
     remarks = [
-        "Hollow: published, no interval given. Bytes: one layer, the paper's own heads. Quality axes do not start at 0."
+        "Hollow: published, no interval given. Bytes: one layer, the paper's own heads. No quality axis starts at 0.",
+        "Line: the Pareto front inside a paper; no model of that paper caches fewer bytes and is as good.",
     ]
     footnote(figure, remarks)
     save(figure, folder, stem)
-    said = "; ".join(f"{it.source}, {_drawn(it).name}: {', '.join(_said(it, f) for f in it.findings)}" for it in shown)
+    said = "; ".join(_told(it) for it in shown)
     return Drawn(stem, HEADING, f"{HEADING}, quoted from papers, not measured here. {said}.", tuple(remarks))
 
 
@@ -63,13 +65,22 @@ def _panel(ax: Axes, it: Evidence, look_of: Mapping[str, Style]) -> None:
     ax.text(0.985, 0.03, "published", style="italic", **corner)
     ax.set_xlabel("cache per token and layer")
     ax.set_ylabel(f"{metric.name}, {metric.better} is better")
+    _front(ax, it)
     heights = [(v - low + room) / (high - low + 2 * room) for v in values]
     for finding, size, value, at in zip(it.findings, sizes, values, spread(heights, GAP, 0.03, 0.97), strict=True):
         style = _style(finding.variant, look_of)
         ax.plot(size, value, style.marker, color=style.colour, fillstyle="none", markeredgewidth=1.6, ms=8)
         level = low - room + at * (high - low + 2 * room)
         place: Any = {"textcoords": "offset points", "va": "center", "fontsize": NAME_SIZE, "color": MUTED}
+        place["bbox"] = {"boxstyle": "square,pad=0.12", "facecolor": "white", "edgecolor": "none"}  # over the front
         ax.annotate(finding.name, xy=(size, level), xytext=(9, 0), **place)
+
+
+def _front(ax: Axes, it: Evidence) -> None:
+    """Steps from one model of the front to the next: a mixture of two was not published."""
+    best = front(it)
+    sizes, values = [f.bytes_per_token or 0.0 for f in best], [f.values[_drawn(it).key] for f in best]
+    ax.plot(sizes, values, color=FRONT, linewidth=1.4, drawstyle="steps-post", zorder=1)
 
 
 def _drawn(it: Evidence) -> Metric:
@@ -82,6 +93,11 @@ def _style(variant: str, look_of: Mapping[str, Style]) -> Style:
         if label.split(" (")[0] == variant:
             return style
     return styles([variant])[variant]
+
+
+def _told(it: Evidence) -> str:
+    each, best = (", ".join(said) for said in ([_said(it, f) for f in it.findings], [f.name for f in front(it)]))
+    return f"{it.source}, {_drawn(it).name}: {each}; Pareto front: {best}"
 
 
 def _said(it: Evidence, finding: Finding) -> str:

@@ -2,15 +2,17 @@
 
 from pathlib import Path
 
+from experiments.telling.figures.behind import Behind
 from experiments.telling.figures.canvas import Drawn, save
 from experiments.telling.figures.curve import Curve
 from experiments.telling.figures.panels import SCOPES, over_context
 from experiments.telling.figures.style import Style
 from experiments.telling.setting import Setting
-from experiments.telling.words import number
+from experiments.telling.words import latency, number
 from variants.contract.tokens import format_tokens
 
 HEADING = "Decode latency over context"
+BEHIND = Behind((("latency", lambda row: latency(row, " us")),))
 
 
 def draw(setting: Setting, styles: dict[str, Style], folder: Path, stem: str) -> Drawn:
@@ -19,7 +21,8 @@ def draw(setting: Setting, styles: dict[str, Style], folder: Path, stem: str) ->
     panels = over_context(HEADING, setting, styles, "latency_us_p50", f"latency per layer (µs, {how})")
     save(panels.figure, folder, stem)
     ends = "; ".join(f"{scope}: {_ends(found)}" for scope, found in zip(SCOPES, panels.curves, strict=True))
-    return Drawn(stem, HEADING, f"{HEADING}, log-log, {setting.title}. Last points: {ends}.", panels.remarks)
+    alt = f"{HEADING}, log-log, {setting.title}. Last points: {ends}."
+    return Drawn(stem, HEADING, alt, panels.remarks, BEHIND.table(setting))
 
 
 def _ends(found: list[Curve]) -> str:

@@ -13,6 +13,7 @@ from experiments.telling.figures.endings import name_curves
 from experiments.telling.figures.style import Style
 from experiments.telling.frame import distinct, plain
 from experiments.telling.setting import Setting
+from experiments.telling.words import spanned
 
 SCOPES = ("attend", "step")
 ABOUT = {"attend": "attend: the kernel alone", "step": "step: projections, append, attend, output"}
@@ -52,24 +53,20 @@ def over_context(
         context_axis(ax, setting.contexts())
         value_axis(ax, values, label, foot=failed, head=extra is not None)
     remarks += _signs(found, failed)
-    footnote(figure, [_counts(setting, bands=column == "latency_us_p50"), *remarks])
+    footnote(figure, [counted(setting, bands=column == "latency_us_p50"), *remarks])
     name_curves(figure, axes, found)
     return Panels(figure, tuple(found), tuple(remarks))
 
 
-def _counts(setting: Setting, bands: bool) -> str:
+def counted(setting: Setting, bands: bool) -> str:
     """What the statistic is and over how many samples."""
     if setting.predicted:
         return "Computed from bytes, FLOPs and ceilings; nothing was timed."
     samples, rounds = (distinct(plain(setting.rows[c])) for c in ("samples", "rounds"))
     if not samples:
         return "No point was timed."
-    n = f"n = {_range(samples)} samples" + (f" in {_range(rounds)} rounds" if rounds else "")
+    n = f"n = {spanned(samples)} samples" + (f" in {spanned(rounds)} rounds" if rounds else "")
     return f"Median per point, {n}{'; band and whisker: confidence interval of the median' if bands else ''}."
-
-
-def _range(values: Sequence[int]) -> str:
-    return str(values[0]) if len(values) == 1 else f"{values[0]}-{values[-1]}"
 
 
 def _signs(found: Sequence[Sequence[Curve]], failed: bool) -> list[str]:

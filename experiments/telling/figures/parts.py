@@ -11,7 +11,7 @@ from experiments.telling.figures.endings import NAME_SIZE
 from experiments.telling.figures.style import COLOURS, INK
 from experiments.telling.parts import Taken, taken_apart
 from experiments.telling.setting import Setting
-from experiments.telling.words import number, plain_number, tokens
+from experiments.telling.words import number, plain_number, spanned, tokens
 from variants.contract.scopes import PARTS
 
 HEADING = "The parts of a step"
@@ -35,7 +35,9 @@ def draw(setting: Setting, folder: Path, stem: str) -> Drawn:
     ax.grid(visible=False, axis="x")
     _legend(ax, found)
     where = "" if several or not found else f" At {tokens(found[0].context)} cached tokens."
-    footnote(figure, [f"Medians; each part cold and alone, so that the sum need not be the step.{where}"])
+    counted = [row["samples"] for taken in found for row in taken.parts.values() if row["samples"]]
+    n = f" of n = {spanned(counted)} samples" if counted else ""
+    footnote(figure, [f"Medians{n}; each part cold and alone, so that the sum need not be the step.{where}"])
     save(figure, folder, stem)
     return Drawn(stem, HEADING, f"{HEADING}, {setting.title}.{where} {'; '.join(map(_said, found))}.", ())
 

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from experiments.record import TIMED
 from experiments.telling.figures.axes import intensity_axis, value_axis
+from experiments.telling.figures.behind import Behind, ratio
 from experiments.telling.figures.canvas import Drawn, blank, footnote, save
 from experiments.telling.figures.endings import NAME_SIZE, keys, outside_legend
 from experiments.telling.figures.panels import ABOUT, SCOPES
@@ -18,6 +19,13 @@ from experiments.telling.setting import Setting
 from experiments.telling.words import number, percent
 
 HEADING = "Roofline"
+BEHIND = Behind(
+    (
+        ("FLOP/byte", lambda row: ratio(row["flops"], row["io_bytes"])),
+        ("TFLOP/s", lambda row: ratio(row["flops"], row["latency_us_p50"], 1e6)),
+        ("of roofline", lambda row: percent(row["roofline_fraction"])),
+    )
+)
 MOST_INSIDE = 8  # names that fit above the slope of the roof
 COLUMNS = [
     "label",
@@ -51,7 +59,7 @@ def draw(setting: Setting, styles: dict[str, Style], folder: Path, stem: str) ->
     footnote(figure, remarks)
     _legend(figure, axes[0], {name: styles[name] for name in setting.variants})
     save(figure, folder, stem)
-    return Drawn(stem, HEADING, _alt(setting, shown, roofs), tuple(remarks))
+    return Drawn(stem, HEADING, _alt(setting, shown, roofs), tuple(remarks), BEHIND.table(setting))
 
 
 def _placed(row: dict[str, Any]) -> dict[str, Any]:

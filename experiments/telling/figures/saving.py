@@ -8,6 +8,7 @@ from experiments.telling.figures.axes import context_axis, value_axis
 from experiments.telling.figures.canvas import Drawn, blank, footnote, save
 from experiments.telling.figures.curve import Curve, curves, draw_curves, mark_failures
 from experiments.telling.figures.endings import name_curves
+from experiments.telling.figures.panels import counted
 from experiments.telling.figures.style import Style
 from experiments.telling.lines import added_up, lines
 from experiments.telling.setting import Setting
@@ -20,7 +21,7 @@ PANELS = {"step": "step: reads the cache", "recompute": "recompute: all rows aga
 
 def draw_step(setting: Setting, styles: dict[str, Style], folder: Path, stem: str) -> Drawn:
     """Save the figure; us per layer and step, p50 with its confidence interval."""
-    remark = "Median per point; band and whisker: confidence interval of the median."
+    remark = counted(setting, bands=True)
     return _draw(setting, styles, folder, stem, STEP, ("latency_us_p50", "latency per layer (µs, p50)", "us"), [remark])
 
 

@@ -12,6 +12,8 @@ COLOURS = ("#0173b2", "#029e73", "#d55e00", "#cc78bc", "#7a4f1d", "#4b3f8f", "#6
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES = ("", "5 2", "1.5 1.5", "6 2 1.5 2")  # points on and off; "" is solid
 
+MORE_MARKERS, MORE_DASHES = ("<", ">"), ("9 3", "6 1.5 1.5 1.5 1.5 1.5")  # of the family alone
+
 INK = "#222222"
 MUTED = "#5f5f5f"
 GRID = "#dddddd"
@@ -33,7 +35,13 @@ class Style:
 
 KNOWN = {
     name: Style(colour, marker, dash)
-    for name, colour, marker, dash in zip(("mha", "gqa", "mqa", "mla"), COLOURS, MARKERS, DASHES, strict=False)
+    for name, colour, marker, dash in zip(
+        ("mha", "gqa", "mqa", "mla", "gta", "gla"),
+        COLOURS,
+        (*MARKERS[:4], *MORE_MARKERS),
+        (*DASHES, *MORE_DASHES),
+        strict=False,
+    )
 }
 _ALL = tuple(Style(c, m, d) for d, m, c in product(DASHES, MARKERS, COLOURS))
 
@@ -41,8 +49,8 @@ _ALL = tuple(Style(c, m, d) for d, m, c in product(DASHES, MARKERS, COLOURS))
 def styles(labels: Iterable[str]) -> dict[str, Style]:
     """A distinct style for each variant's label.
 
-    ``mha gqa mqa mla`` always look the same; a form of one of them (``mla (absorbed)``) keeps its colour; any other
-    name starts from a slot that only its name decides, so that it looks the same in the next report too.
+    ``mha gqa mqa mla gta gla`` always look the same; a form of one of them (``mla (absorbed)``) keeps its colour; any
+    other name starts from a slot that only its name decides, so that it looks the same in the next report too.
     Raises ValueError if there are more labels than styles.
     """
     given = sorted(set(labels))

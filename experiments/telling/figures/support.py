@@ -16,6 +16,8 @@ from experiments.telling.words import percent, tokens
 
 HEADING = "Share of the roofline by backend and storage"
 DARK = 0.85  # from this share on the ground is so dark that the number is white
+WIDTH, LETTER = 500, 0.62  # points of all cells together; width of a letter, of its size
+SIGNS = {"refused": "", NOT_RUN: "\N{EN DASH}"}
 FRAME, ROW = 1.9, 0.42  # inches: what titles and small print take, and a line of cells
 
 
@@ -40,20 +42,31 @@ def _panel(ax: Axes, it: Support, storage: str) -> None:
     sns.heatmap(shares, ax=ax, vmin=0, vmax=1, cmap=colours, cbar=False, linewidths=1, mask=np.isnan(shares), **names)
     for y, line in enumerate(cells):
         for x, cell in enumerate(line):
-            _mark(ax, x, y, cell)
+            _mark(ax, x, y, cell, WIDTH / len(it.storages) / len(it.variants))
     ax.tick_params(length=0)
     ax.tick_params(axis="x", rotation=0 if max(map(len, it.variants)) < 5 else 60)
     ax.tick_params(axis="y", rotation=0)
 
 
-def _mark(ax: Axes, x: int, y: int, cell: Cell) -> None:
-    """The number on a cell's ground, a frame around a variant's best, hatching where there is no time."""
+def _mark(ax: Axes, x: int, y: int, cell: Cell, room: float) -> None:
+    """The number on a cell's ground, a frame around a variant's best, hatching where there is no time.
+
+    ``room``: points that a cell is wide, which a long status must not leave.
+    """
     if cell.us is None:
         hatch = "////" if cell.status == "refused" else ""
         ax.add_patch(Rectangle((x, y), 1, 1, facecolor=GRID, edgecolor="white", hatch=hatch, linewidth=1))
-    said = percent(cell.share) if cell.us is not None else "" if cell.status == "refused" else cell.status
+    said = percent(cell.share) if cell.us is not None else SIGNS.get(cell.status, cell.status)
     white = cell.share is not None and cell.share >= DARK
-    ax.text(x + 0.5, y + 0.5, said, ha="center", va="center", fontsize=8, color="white" if white else INK)
+    ax.text(
+        x + 0.5,
+        y + 0.5,
+        said,
+        ha="center",
+        va="center",
+        fontsize=min(8, room / LETTER / max(len(said), 1)),
+        color="white" if white else INK,
+    )
     if cell.best:
         ax.add_patch(Rectangle((x + 0.04, y + 0.04), 0.92, 0.92, fill=False, edgecolor=INK, linewidth=1.6))
 
@@ -67,7 +80,7 @@ def _scale(figure: Figure, axes: list[Axes]) -> None:
 def _reading(it: Support) -> str:
     return (
         f"{it.scope} at context {tokens(it.context)}, {it.decision.temperature or 'any'} rows: floor / median. "
-        "Hatched: refused, for the reasons below the table. Framed: the fastest of a variant."
+        "Hatched: refused, for the reasons below the table. Dash: not run. Framed: the fastest of a variant."
     )
 
 

@@ -6,6 +6,7 @@ from experiments.record import Measurement
 from experiments.telling.decision import decide_all
 from experiments.telling.figures.canvas import Drawn
 from experiments.telling.page import Facts, render
+from experiments.telling.plots import FIGURES
 from experiments.telling.setting import settings
 from experiments.telling.support import support
 from tests.experiments.telling.rows import rule, table
@@ -18,7 +19,7 @@ def facts(
     told = table(*rows, warnings=warnings)
     split = settings(told.table)
     by = rule(expected=expected, context=context)
-    figures = [[Drawn(n, n, f"alt of {n}", ()) for n in ("cache", "latency", "bandwidth", "roofline")]] * len(split)
+    figures = [[Drawn(n, n, f"alt of {n}", (), it.BEHIND.table(page)) for n, it in FIGURES.items()] for page in split]
     decisions = decide_all(split, by)
     matrices = [support(d, by) for d in decisions]
     drawn = [Drawn("support", "support", "alt of support", ()) if it else None for it in matrices]

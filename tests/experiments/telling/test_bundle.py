@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from experiments.foretold import foreteller
 from experiments.planned import planner
 from experiments.planning.others import other_weight_elements
 from experiments.record import Measurement
@@ -131,9 +132,8 @@ def test_the_bundle_tells_its_report_again_byte_for_byte(tmp_path: Path) -> None
     text = (BUNDLE / "report.md").read_text(encoding="utf-8")
     command = "python -m experiments.report runs=results/0002-llama3-70b-8xh200 report=llama3_70b_h200"
     assert command in text
-    beside = Beside(
-        read_evidence(CONF / "evidence", "all"), other_weight_elements(), planner(CONF), read_doubts(CONF / "device")
-    )
+    evidence, doubts = read_evidence(CONF / "evidence", "all"), read_doubts(CONF / "device")
+    beside = Beside(evidence, other_weight_elements(), planner(CONF), foreteller(CONF), doubts)
     told = tell(BUNDLE, tmp_path / "out", asked(), command, beside)
     assert told.page.read_text(encoding="utf-8") == text
     assert {path.name for path in told.figures} == {path.name for path in (BUNDLE / "figures").glob("*.png")}

@@ -162,14 +162,16 @@ def test_points_are_hollow_where_the_papers_put_them(tmp_path: Path, monkeypatch
     assert drawn is not None
     assert "not measured here" in drawn.alt
     t5, baselines = figures[0].axes  # DeepSeek's models have no heads to count bytes for
-    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in t5.lines] == [
+    front, *dots = t5.lines
+    assert list(zip(front.get_xdata(), front.get_ydata(), strict=True)) == [(256, 46.6), (2048, 47.1), (16384, 47.2)]
+    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in dots] == [
         (16384, 47.2),
         (256, 46.6),
         (2048, 47.1),
     ]
-    assert len(baselines.lines) == len(PERPLEXITY)
-    assert {line.get_fillstyle() for ax in (t5, baselines) for line in ax.lines} == {"none"}
-    assert (t5.lines[0].get_color(), t5.lines[0].get_marker()) == (KNOWN["mha"].colour, KNOWN["mha"].marker)
+    assert len(baselines.lines) == 1 + len(PERPLEXITY)
+    assert {line.get_fillstyle() for ax in (t5, baselines) for line in ax.lines[1:]} == {"none"}
+    assert (dots[0].get_color(), dots[0].get_marker()) == (KNOWN["mha"].colour, KNOWN["mha"].marker)
     for ax in (t5, baselines):
         assert "published" in [text.get_text() for text in ax.texts]
         left, right = ax.get_xlim()

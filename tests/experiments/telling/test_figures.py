@@ -14,7 +14,7 @@ from experiments.telling.figures import bandwidth, cache, canvas, latency, roofl
 from experiments.telling.figures import support as matrix
 from experiments.telling.figures.endings import spread
 from experiments.telling.figures.style import styles
-from experiments.telling.support import NOT_RUN, support
+from experiments.telling.support import support
 from tests.experiments.telling.drawing import Draw, colour, points
 from tests.experiments.telling.rows import MATMUL_TFLOPS, READ_GBPS, failed, pages, row, rule, unbuildable
 
@@ -136,7 +136,7 @@ def test_a_support_matrix_shows_shares_hatches_refusals_and_frames_each_best(
     boxes: list[Any] = list(contiguous.patches)
     assert [p.get_xy() for p in boxes if p.get_hatch()] == [(1, 1)]
     assert sorted((int(p.get_x()), int(p.get_y())) for p in boxes if not p.get_fill()) == [(0, 1), (1, 0)]
-    assert [t.get_text() for t in paged.texts] == ["oom", NOT_RUN, NOT_RUN, NOT_RUN]
+    assert [t.get_text() for t in paged.texts] == ["oom", *("\N{EN DASH}",) * 3]
     assert "Fastest: mha 50 % by sdpa on contiguous, gqa 75 % by eager on contiguous." in drawn.alt
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from experiments.planned import planner
 from experiments.record import Measurement
+from experiments.telling.figures.behind import MOST
 from experiments.telling.html.body import body
 from experiments.telling.html.data import picture, script_json
-from experiments.telling.html.numbers import MOST, numbers
+from experiments.telling.html.numbers import numbers
 from experiments.telling.html.render import render_html
 from experiments.telling.page import render
 from experiments.telling.tell import Beside, tell

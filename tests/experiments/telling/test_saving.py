@@ -16,11 +16,12 @@ from experiments.telling.figures import parts as parts_figure
 from experiments.telling.figures import saving as saving_figure
 from experiments.telling.figures.canvas import Drawn
 from experiments.telling.figures.style import styles
+from experiments.telling.gallery import sections as gallery
 from experiments.telling.lines import growths, lines
 from experiments.telling.page import Facts, render
 from experiments.telling.parts import parts, taken_apart, weights_and_cache
-from experiments.telling.plots import draw_sections
 from experiments.telling.saving import saving, told
+from experiments.telling.scene import Scene
 from experiments.telling.section import Section
 from experiments.telling.setting import settings
 from experiments.telling.tables import Table
@@ -144,7 +145,7 @@ def _render(*rows: Measurement, folder: Path) -> str:
     decisions = decide_all(split, rule())
     figures = [[Drawn(n, n, n, ()) for n in ("cache", "latency", "bandwidth", "roofline")]] * len(split)
     none = [None] * len(split)
-    sections = draw_sections(split, folder)
+    sections = gallery(Scene(split, rule(), folder, {}))
     return render(Facts(told_, split, decisions, figures, none, none, rule(), "cmd", sections))
 
 
