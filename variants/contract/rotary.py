@@ -1,7 +1,8 @@
 """Rotary position embedding as pure data: which columns turn, at which frequencies, and what it does to the scale.
 
 Sources: RoFormer (arXiv 2104.09864, eq. 34); YaRN (arXiv 2309.00071, sections 3.2-3.4), in the form of DeepSeek-V3's
-``inference/model.py`` (correction dims, ``mscale``); Llama 3.1's frequency scaling (``rope_type: llama3``).
+``inference/model.py`` (correction dims, ``mscale``); Llama 3.1's frequency scaling (``rope_type: llama3``); position
+interpolation (arXiv 2306.15595, eq. 3; ``rope_type: linear``).
 """
 
 import math
@@ -79,6 +80,23 @@ class Llama3:
 
 
 @dataclass(frozen=True)
+class Linear:
+    """Position interpolation: every position, and so every frequency, is divided by ``factor``."""
+
+    factor: float
+
+    amplitude = 1.0
+    softmax_factor = 1.0
+
+    def frequencies(self, plain: list[float], theta: float) -> list[float]:
+        """All of them slower by the factor."""
+        return [frequency / self.factor for frequency in plain]
+
+
+Scaling = Yarn | Llama3 | Linear
+
+
+@dataclass(frozen=True)
 class Rotary:
     """A rotary embedding over the first ``width`` columns of a head; the others pass through.
 
@@ -90,7 +108,7 @@ class Rotary:
     style: str
     width: int
     theta: float = 10000.0
-    scaling: Yarn | Llama3 | None = None
+    scaling: Scaling | None = None
     inv_freq: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -126,7 +144,7 @@ class Rotary:
         return replace(self, width=width - width % 2)
 
 
-def parse_scaling(raw: Mapping[str, Any] | None) -> Yarn | Llama3 | None:
+def parse_scaling(raw: Mapping[str, Any] | None) -> Scaling | None:
     """A Hugging Face ``rope_scaling`` mapping as data; ValueError names an unsupported type or a wrong field."""
     if not raw:
         return None
@@ -134,7 +152,7 @@ def parse_scaling(raw: Mapping[str, Any] | None) -> Yarn | Llama3 | None:
         raise ValueError(f"rope_scaling must be a mapping with a type, or null; got {raw!r}")
     rest = {name: value for name, value in raw.items() if name not in ("rope_type", "type")}
     kind = raw.get("rope_type", raw.get("type"))
-    classes: dict[str, type[Yarn] | type[Llama3]] = {"yarn": Yarn, "llama3": Llama3}
+    classes: dict[str, type[Scaling]] = {"yarn": Yarn, "llama3": Llama3, "linear": Linear}
     if kind == "default":
         return None
     if kind not in classes:
