@@ -348,7 +348,7 @@ def shell(*command: str, cwd: Path, **environment: str) -> Answer:
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=900,  # on a machine that does something else, too
         check=False,
     )
     return Answer(done.returncode, done.stdout, done.stderr)
