@@ -24,14 +24,14 @@ demo: $(INSTALLED) ## Measure four variants on this machine; write plots and a d
 	$(PY) -m experiments.report runs=results/runs/quick
 
 test: $(CHECKS_INSTALLED) ## Run the fast tests
-	$(PY) -m pytest -m "not slow" -n 2
+	$(PY) -m pytest -m "not slow" -n 2 --dist worksteal
 
 check: $(CHECKS_INSTALLED) ## Format, lint, types, floors, fast tests: what must pass before a commit
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --no-logo
-	$(PY) -m pytest -m "not slow" -n 2
+	$(PY) -m pytest -m "not slow" -n 2 --dist worksteal
 
 slow: $(CHECKS_INSTALLED) $(MODEL_INSTALLED) ## Run the slow tests
 	@$(PY) -m pytest -m slow -n 2 || { status=$$?; [ $$status -eq 5 ] && echo "no test is marked slow"; }

@@ -36,10 +36,10 @@ class Focus:
         return frozenset(self._numbered(self.near))
 
     @property
-    def split_otherwise(self) -> list[Setting]:
-        """Those near at a tp that the question is not about."""
+    def aside(self) -> list[Setting]:
+        """Those at a tp, or of a machine or model, that the question is not about, and so its memory neither."""
         asked = {page.values["tp"] for page in self.about}
-        return [page for page in self.near if page.values["tp"] not in asked]
+        return [*(page for page in self.near if page.values["tp"] not in asked), *self.beyond]
 
     @property
     def numbered(self) -> dict[int, Setting]:

@@ -25,7 +25,7 @@ class Scene:
 
     ``others``: weights outside of the attention layers by model. ``plan``: the planner's numbers for the models of the
     rows, None where it has none. ``foretell``: us by key for those measured rows whose device's profile is known.
-    ``aside``: settings that only tell what would flip the outcome of a question about others, at another tp.
+    ``aside``: settings that a question is not about: what it says of memory does not hold there.
     """
 
     pages: Sequence[Setting]

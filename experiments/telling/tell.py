@@ -72,7 +72,7 @@ def tell(runs: Path, out: Path, rule: Rule, command: str, beside: Beside = ALONE
     plan = beside.planner(distinct(plain(told.table["model"])))
     with report_folder(out) as folder:
         focus = Focus.of(pages, decisions, rule)
-        scene = Scene(pages, rule, folder / FIGURES, beside.others, plan, beside.foretell, focus.split_otherwise)
+        scene = Scene(pages, rule, folder / FIGURES, beside.others, plan, beside.foretell, focus.aside)
         facts, drawn = _facts(told, decisions, command, beside, focus, scene)
         page = render(facts)
         html = render_html(facts, page, folder / FIGURES, plan)

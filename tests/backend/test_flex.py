@@ -79,6 +79,7 @@ def test_the_decoding_template_of_long_caches_with_one_row():
     assert_like_eager(FLEX.plan(geometry, cache.view, 1100), geometry, cache, 1, torch.float32)
 
 
+@pytest.mark.slow
 def test_new_tokens_are_causal_at_the_bottom_right():
     layout, geometry = gqa(Dtype.BF16)
     cache = filled(layout, [2, 260, 131])

@@ -225,6 +225,7 @@ for line in sys.stdin.read().splitlines():
 """
 
 
+@pytest.mark.slow
 def test_each_of_these_would_run_if_the_door_did_not_refuse_it(tmp_path: Path) -> None:
     """Else the tests above would pass for payloads that do nothing."""
     lines = []

@@ -24,6 +24,8 @@ from tests.experiments.builders import Street, composed
 from tests.experiments.killing import SMALL_MACHINE, Command
 from tests.experiments.wholeness import Kept, complete, measured_once, rows
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path("results/runs/test")
 SMALL = ("model=smollm2_135m", "device=cpu", "timer.rounds=2", "timer.max_rounds=2", "isolation=none")
 
@@ -132,7 +134,6 @@ def test_a_read_only_folder_is_refused_in_one_line_and_can_still_be_planned_and_
 AT_ONCE = SMALL_MACHINE.replace("main()", "import sys, experiments.launcher; sys.stdin.readline(); main()")
 
 
-@pytest.mark.slow
 def test_of_two_runs_of_one_study_started_at_once_one_is_refused_and_another_name_is_free(tmp_path: Path) -> None:
     asked = ("timer.rounds=30", "timer.max_rounds=30", "workload.context=[16,32]", "attention=gqa,mla")
     with (

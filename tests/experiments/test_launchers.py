@@ -17,6 +17,8 @@ from experiments.run import main
 from tests.builders import ROOT
 from tests.experiments.builders import Answer, Street, shell
 
+pytestmark = pytest.mark.slow
+
 HERE = ("joblib", "submitit_local", "ray")  # submitit_slurm needs a cluster
 STUDY = (
     *("-m", "attention=mha,mqa", "workload.context=[16,32]", "workload.scopes=[step]"),
@@ -162,7 +164,6 @@ def ran(folder: Path, launcher: str, dies: str = "") -> tuple[Answer, tuple[Meas
     return answer, load(folder / "results" / "runs" / launcher).rows
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("launcher", HERE)
 def test_the_same_study_gives_the_same_keys_each_once(tmp_path: Path, launcher: str) -> None:
     _, expected = ran(tmp_path, "rounds")
@@ -178,7 +179,6 @@ def test_the_same_study_gives_the_same_keys_each_once(tmp_path: Path, launcher: 
     assert {path.name for path in tmp_path.iterdir()} == {"results"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("launcher", HERE)
 def test_a_series_that_crashes_leaves_the_others_rows(tmp_path: Path, launcher: str) -> None:
     answer, rows = ran(tmp_path, launcher, dies="mqa")

@@ -76,7 +76,11 @@ def test_what_cannot_be_split_says_why() -> None:
 
 @needs_node
 @pytest.mark.parametrize(
-    ("model", "device"), [("llama3_8b", "h200"), ("deepseek_v3", "a100_sxm"), ("llama3_8b", "cpu")]
+    ("model", "device"),
+    [
+        ("llama3_8b", "h200"),
+        *(pytest.param(*it, marks=pytest.mark.slow) for it in (("deepseek_v3", "a100_sxm"), ("llama3_8b", "cpu"))),
+    ],
 )
 def test_times_are_those_of_predicted_rows(
     model: str, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

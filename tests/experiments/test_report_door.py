@@ -63,6 +63,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+@pytest.mark.slow
 def test_e03_without_torch_or_display_the_door_writes_a_report_named_like_the_run(tmp_path: Path) -> None:
     runs = write(tmp_path / "results" / "runs" / "quick", row("mha", us=200.0), row("gqa", us=100.0))
     asked = _door("runs=results/runs/quick", cwd=tmp_path, code=NO_TORCH, MPLBACKEND="TkAgg", DISPLAY="localhost:64.0")
@@ -84,6 +85,7 @@ def test_e03_without_torch_or_display_the_door_writes_a_report_named_like_the_ru
     assert sorted(_files(runs)) == [f"gqa/{RECORDS}", f"mha/{RECORDS}"]
 
 
+@pytest.mark.slow
 def test_e08_an_ascii_terminal_and_a_folder_in_another_script(tmp_path: Path) -> None:
     write(tmp_path / "mesures", row("mha", device="Xeon ×→≥ é"), row("gqa", device="Xeon ×→≥ é"))
     ascii_only = {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
@@ -93,6 +95,7 @@ def test_e08_an_ascii_terminal_and_a_folder_in_another_script(tmp_path: Path) ->
     assert "Xeon ???" in asked.stdout
 
 
+@pytest.mark.slow
 def test_the_same_records_give_the_same_bytes_and_every_figure_the_page_names(tmp_path: Path) -> None:
     rows = [row(a, s, c) for a in ("mha", "zeta") for s in ("attend", "step") for c in (1024, 2048)]
     runs = write(tmp_path / "runs", *rows)

@@ -118,6 +118,7 @@ def test_the_quick_study_is_a_sweep_by_itself(street: Street, hydra_launcher: tu
     assert {r.command for r in rows} == {" ".join(["python -m experiments.run", *SMALL, *expected])}
 
 
+@pytest.mark.slow
 def test_both_launchers_give_rows_of_the_same_keys(street: Street) -> None:
     arguments = ("-m", "attention=gqa,mla", "workload.context=16")
     ours, basic = (

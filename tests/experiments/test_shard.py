@@ -68,6 +68,7 @@ def test_all_shards_together_are_the_run() -> None:
     assert {row.key for row in load(Path("results/runs/test")).rows} == {row.key for row in whole}
 
 
+@pytest.mark.slow
 def test_attentions_at_a_point_race_in_one_shard() -> None:
     for index in range(3):
         races = {(row.context, row.race) for row in rows_of_shard(f"{index}/3")}

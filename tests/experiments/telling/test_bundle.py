@@ -128,6 +128,7 @@ def test_every_key_in_the_report_is_one_of_its_rows_and_those_of_flips_are_of_th
         assert {row.attention for row in named} == {"gqa", variant}
 
 
+@pytest.mark.slow
 def test_the_bundle_tells_its_report_again_byte_for_byte(tmp_path: Path) -> None:
     text = (BUNDLE / "report.md").read_text(encoding="utf-8")
     command = "python -m experiments.report runs=results/0002-llama3-70b-8xh200 report=llama3_70b_h200"
