@@ -1,4 +1,4 @@
-"""Parity of SmolLM2 in a process of its own, where no array shape is checked and torch has all threads: minutes else.
+"""Parity of SmolLM2 in a process of its own, where no array shape is checked: that would take minutes.
 
 Run as a module it writes one JSON object: by storage and backend, what was found.
 """

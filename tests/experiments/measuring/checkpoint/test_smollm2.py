@@ -18,6 +18,8 @@ pytestmark = [
     pytest.mark.skipif(not packaged(), reason=f"{PACKAGE} is not installed: make setup installs it"),
 ]
 
+# two threads that wait for each other beside other tests take many times as long as one
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 LOGIT_ERROR = 3e-4  # of logits up to 30, after 30 layers in float32; seen here: 6e-5
 LEAST = {  # what can be had on any CPU
     *("contiguous, eager", "contiguous, sdpa", "contiguous, numba_split_kv", "no cache"),
@@ -26,7 +28,7 @@ LEAST = {  # what can be had on any CPU
 
 
 def test_logits_and_greedy_text_are_those_of_transformers(tmp_path: Path) -> None:
-    answer = shell("-m", "tests.experiments.measuring.checkpoint.smollm2", cwd=tmp_path)
+    answer = shell("-m", "tests.experiments.measuring.checkpoint.smollm2", cwd=tmp_path, **ONE_THREAD)
     assert answer.code == 0, answer.err
     found = json.loads(answer.out)
     assert set(found["parities"]) >= LEAST
