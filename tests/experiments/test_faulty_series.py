@@ -60,7 +60,7 @@ def test_every_end_of_one_series_leaves_the_rows_of_the_others(monkeypatch: pyte
 
 def every(resume: str = "missing") -> list[Any]:
     """All series, one thread each."""
-    conduct = {"isolation": "process", "timeout_s": 3, "resume": resume}
+    conduct = {"isolation": "process", "timeout_s": 8, "resume": resume}
     common: dict[str, Any] = {"scopes": ["attend"], "timer": {"threads": 1}, "conduct": conduct, "backend": "eager"}
     return [composed(attention, **common) for attention in (*list(OF)[:3], "gqa", *list(OF)[3:])]
 

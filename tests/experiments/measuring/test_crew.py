@@ -144,7 +144,7 @@ def test_a_process_that_ends_or_never_answers_leaves_the_others_rows() -> None:
     try:
         hangs = crew.of(group)[3]
         assert isinstance(hangs, Remote)
-        hangs.timeout_s = 2
+        hangs.timeout_s = 6
         told = [_measure(crew, benches, group, index) for index in range(2)]
     finally:
         crew.dismiss()
