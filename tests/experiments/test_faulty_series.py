@@ -25,7 +25,7 @@ ENDS = {
     "exit": ("crash", r"the worker process ended: exit status 7: the kernel says goodbye"),
     "segfault": ("crash", r"the worker process ended: killed by SIGSEGV: .*Segmentation fault"),
     "memory": ("oom", r"out of memory: no such row"),
-    "hang": ("timeout", r"no answer within 3 s; killed"),
+    "hang": ("timeout", r"no answer within 8 s; killed"),
     "error": ("error", r"RuntimeError: no such kernel"),
 }
 OF = dict(zip(("mha", "mqa", "gta", "gla", "mla"), ENDS, strict=True))  # which attention's kernel ends how

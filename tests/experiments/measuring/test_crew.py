@@ -153,7 +153,7 @@ def test_a_process_that_ends_or_never_answers_leaves_the_others_rows() -> None:
     (_, exited, killed, hung), later = ([str(one.rows[0].reason) for one in at] for at in told)
     assert exited == "the worker process ended: exit status 7: the kernel says goodbye"
     assert killed == "the worker process ended: killed by SIGKILL"
-    assert hung == "no answer within 2 s; killed"
+    assert hung == "no answer within 6 s; killed"
     assert later[1] == f"not tried, for at an earlier point: {exited}"
     assert [(one.rows[0].stderr, one.rows[0].attempts) for one in told[0][1:]] == [
         ("the kernel says goodbye", 1),
