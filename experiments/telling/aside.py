@@ -1,4 +1,4 @@
-"""Settings that the question is not about: what the same rule says there, beside the outcome and never part of it."""
+"""What the same rule says in settings that the question is not about: beside the outcome, and never part of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,21 +22,6 @@ HEADER = (
     "in the question's setting",
     "rows",
 )
-
-
-def neighbours(pages: Sequence[Setting], about: Sequence[Setting]) -> list[Setting]:
-    """Settings of the question's own machine and model at another tp or batch: they tell what would flip it."""
-    return [page for page in pages if not _among(page, about) and any(_near(page, it) for it in about)]
-
-
-def family(setting: Setting, pages: Sequence[Setting]) -> list[Setting]:
-    """The settings that differ from one in batch and tp alone, itself included."""
-    return [page for page in pages if _near(page, setting)]
-
-
-def asides(pages: Sequence[Setting], about: Sequence[Setting]) -> list[Setting]:
-    """Those of other machines or models: they stand beside it."""
-    return [page for page in pages if not any(_near(page, it) for it in about)]
 
 
 def aside_table(
@@ -73,11 +58,3 @@ def _there(page: Setting, context: int, rule: Rule, others: Mapping[str, int], d
 
 def _order(candidates: Sequence[Candidate]) -> str:
     return ", ".join(c.variant for c in sorted(candidates, key=lambda c: (c.us, c.variant)))
-
-
-def _among(page: Setting, pages: Sequence[Setting]) -> bool:
-    return any(page is it for it in pages)  # equality would compare their tables
-
-
-def _near(page: Setting, it: Setting) -> bool:
-    return all(page.values[name] == it.values[name] for name in it.values if name not in ("batch", "tp"))

@@ -37,7 +37,6 @@ class Candidate:
     """
 
     variant: str
-    key: str
     us: float
     low: float | None
     high: float | None
@@ -52,6 +51,11 @@ class Candidate:
     def size(self) -> float:
         """Bytes for ranking; unknown ranks last."""
         return math.inf if self.bytes is None else self.bytes
+
+    @property
+    def key(self) -> str:
+        """The row it rests on, of a mix the first."""
+        return self.keys[0]
 
     @property
     def row(self) -> str:
@@ -140,7 +144,6 @@ def _candidate(row: dict[str, Any], beside: Rows, several: bool, doubts: Doubts)
     looked_at = [*(r for r in beside if r["label"] == row["label"]), row]
     return Candidate(
         row["label"],
-        row["key"],
         row["latency_us_p50"],
         low if known else None,
         high if known else None,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.telling.frame import family_order, records
-from experiments.telling.scene import Plan
+from experiments.telling.scene import Scene
 from experiments.telling.setting import Setting
 
 Streams = Sequence[tuple[int, int | None]]  # bytes of an entry, window
@@ -39,6 +39,11 @@ class Shelf:
     left_out: tuple[str, ...]
 
     @property
+    def name(self) -> str:
+        """What is counted."""
+        return f"{self.model}, {self.kv_dtype} cache"
+
+    @property
     def notes(self) -> list[str]:
         """Who is missing, and why."""
         if not self.left_out:
@@ -46,16 +51,14 @@ class Shelf:
         return [f"Not counted: {', '.join(self.left_out)}; their rows hold another cache than conf/attention says."]
 
 
-def shelf(pages: Sequence[Setting], plan: Plan | None) -> Shelf | None:
+def shelf(pages: Sequence[Setting], scene: Scene) -> Shelf | None:
     """What can be counted of settings of one model and cache dtype; None where nothing can.
 
     A variant counts if the planner gives the bytes that its rows have: an override may have made another of it.
     """
     model, kv_dtype = pages[0].values["model"], pages[0].values["kv_dtype"]
-    known = next(
-        (it for it in (plan or {"models": ()})["models"] if it["name"].casefold() == str(model).casefold()), None
-    )
-    if known is None or plan is None or kv_dtype not in plan["kv_dtypes"]:
+    known = scene.known("models", model)
+    if known is None or scene.plan is None or kv_dtype not in scene.plan["kv_dtypes"]:
         return None
     found: dict[str, Counted] = {}
     for page in pages:
@@ -70,14 +73,6 @@ def shelf(pages: Sequence[Setting], plan: Plan | None) -> Shelf | None:
     counted = tuple(found[label] for label in labels if label in found)
     left_out = tuple(label for label in labels if label not in found)
     return Shelf(model, kv_dtype, known["layers"], tuple(contexts), counted, left_out)
-
-
-def together(pages: Sequence[Setting], columns: Sequence[str]) -> list[list[Setting]]:
-    """Settings that have the same values in some columns, in the order given."""
-    groups: dict[str, list[Setting]] = {}
-    for page in pages:
-        groups.setdefault(repr([page.values[column] for column in columns]), []).append(page)
-    return list(groups.values())
 
 
 def _counted(label: str, model: Mapping[str, Any], kv_dtype: str) -> Counted | None:

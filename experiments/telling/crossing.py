@@ -11,6 +11,7 @@ from typing import Any
 from experiments.telling.candidates import NO_DOUBTS
 from experiments.telling.decision import Decision, decide
 from experiments.telling.doubt import Doubts
+from experiments.telling.families import families
 from experiments.telling.figures.canvas import Drawn
 from experiments.telling.frame import distinct
 from experiments.telling.mix import Mix
@@ -90,12 +91,8 @@ def maps(
     doubts: Doubts = NO_DOUBTS,
 ) -> list[Map]:
     """One per family of settings that was run at two places at least."""
-    families: dict[str, list[Setting]] = {}
-    for page in pages:
-        rest = {name: value for name, value in page.values.items() if name not in AXES}
-        families.setdefault(repr(sorted(rest.items())), []).append(page)
     found = []
-    for family in families.values():
+    for family in families(pages, AXES):
         cells = [cell for page in family for cell in _cells(page, rule, everywhere, others, doubts)]
         if len(cells) > 1:
             found.append(Map(family[0], tuple(cells)))

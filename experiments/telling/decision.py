@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from experiments.telling.candidates import NO_DOUBTS, Absent, Candidate, Share
 from experiments.telling.doubt import Doubts
+from experiments.telling.families import families
 from experiments.telling.frame import distinct
 from experiments.telling.missing import misses, untold
 from experiments.telling.mix import Mix
@@ -113,11 +114,7 @@ def decide_all(
     wanted = rule.batch.sizes if rule.batch else distinct(p.values["batch"] for p in about)
     if rule.batch is None:
         return [decide([page], rule, everywhere, others, doubts) for page in about]
-    families: dict[str, list[Setting]] = {}
-    for page in about:
-        rest = {name: value for name, value in page.values.items() if name != "batch"}
-        families.setdefault(repr(sorted(rest.items())), []).append(page)
-    chosen = [[p for p in family if p.values["batch"] in wanted] for family in families.values()]
+    chosen = [[p for p in family if p.values["batch"] in wanted] for family in families(about, ["batch"])]
     chosen = [family for family in chosen if len(family) == len(wanted)]
     if not chosen:
         batches = distinct(p.values["batch"] for p in about)

@@ -39,6 +39,11 @@ def doubt_of(doubts: Doubts, device: str | None, kernel: str | None) -> Doubt | 
     return doubts.get((device or "", (kernel or "").split(" ")[0]))
 
 
+def could_turn(fast: float | None, slow: float | None) -> float | None:
+    """The largest ratio of two times that errors ``fast`` and ``slow`` could turn; None where one is unknown."""
+    return None if fast is None or slow is None else (1 + slow) / (1 - fast)
+
+
 def _doubt(raw: object, name: str) -> Doubt:
     if not isinstance(raw, Mapping) or set(raw) != {*FIELDS}:
         raise ValueError(f"{name} must hold {', '.join(FIELDS)}; got {raw!r}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from experiments.telling.candidates import at_point
+from experiments.telling.crossing import AXES
 from experiments.telling.doubt import Doubts
 from experiments.telling.frame import family_order
 from experiments.telling.outcome import ties
@@ -16,7 +17,6 @@ from experiments.telling.setting import Setting
 from experiments.telling.words import times
 from variants.contract.tokens import format_tokens
 
-AXES = ("context", "batch", "tp")
 At = tuple[int, int, int]  # context, batch, tp
 
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from experiments.telling.aside import family
 from experiments.telling.crossing import ABOUT, BY_TIMES, Map, maps, turning
 from experiments.telling.decision import Decision
 from experiments.telling.doubt import Doubts
 from experiments.telling.duel import duels
+from experiments.telling.families import related
 from experiments.telling.figures.canvas import Drawn
 from experiments.telling.focus import Focus
 from experiments.telling.frame import distinct
@@ -35,9 +35,16 @@ def flipping(
     found = _maps(focus, rule, others, doubts)
     figures = draw_maps(focus.pages, found, folder)
     laid = [laid_out(decision, focus.pages, rule, others, doubts) for decision in decisions]
-    against = [duels(family(it.setting, focus.pages), rule, doubts) if rule.question.own else [] for it in found]
+    against = [_against(it, focus, rule, doubts) for it in found]
     section = turning(found, figures, against, spread_blocks(laid), BY_TIMES if rule.asks else ABOUT)
     return Flipping(section, figures, [spread_said(it, one) for it, one in zip(laid, decisions, strict=True)])
+
+
+def _against(it: Map, focus: Focus, rule: Rule, doubts: Doubts) -> list[str]:
+    """A map's variants two by two; only where someone said what the model has."""
+    if rule.question.own is None:
+        return []
+    return duels([page for page in focus.pages if related(page, it.setting)], rule, doubts)
 
 
 def _maps(focus: Focus, rule: Rule, others: Mapping[str, int], doubts: Doubts) -> list[Map]:

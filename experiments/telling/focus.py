@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.telling.aside import asides, neighbours
 from experiments.telling.decision import Decision
+from experiments.telling.families import related
 from experiments.telling.rule import Rule
 from experiments.telling.setting import Setting
 
@@ -14,7 +14,7 @@ class Focus:
     """Without a question all settings are alike: none is ``near``, none ``beyond``.
 
     ``about``: the settings that are decided. ``near``: the question's machine and model at another tp or batch, which
-    have no figures of their own. ``beyond``: other machines or models. ``numbers``: all settings, from 1.
+    have no figures of their own. ``beyond``: other machines or models.
     """
 
     pages: Sequence[Setting]
@@ -28,7 +28,10 @@ class Focus:
         about = [place.setting for decision in decisions for place in decision.places]
         if not rule.asks:
             return cls(pages, about)
-        return cls(pages, about, neighbours(pages, about), asides(pages, about))
+        mine = [page for page in pages if any(related(page, it) for it in about)]
+        return cls(
+            pages, about, [page for page in mine if page not in about], [page for page in pages if page not in mine]
+        )
 
     @property
     def silent(self) -> frozenset[int]:
@@ -49,7 +52,7 @@ class Focus:
     @property
     def parts(self) -> tuple[Sequence[Setting], Sequence[Setting]]:
         """Settings of the question's own machine and model, and those beyond."""
-        return [page for page in self.pages if not any(page is it for it in self.beyond)], self.beyond
+        return [page for page in self.pages if page not in self.beyond], self.beyond
 
     def _numbered(self, some: Sequence[Setting]) -> dict[int, Setting]:
-        return {n: page for n, page in enumerate(self.pages, start=1) if any(page is it for it in some)}
+        return {n: page for n, page in enumerate(self.pages, start=1) if page in some}

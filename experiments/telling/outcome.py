@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from experiments.telling.candidates import Absent, Candidate
+from experiments.telling.doubt import could_turn
 from experiments.telling.frame import distinct
 from experiments.telling.missing import Miss, closest
 from experiments.telling.places import Place
@@ -32,9 +33,7 @@ def ties(a: Candidate, b: Candidate, rule: Rule) -> str | None:
 
 def within_doubt(fast: Candidate, slow: Candidate) -> float | None:
     """The largest ratio that both predictions' errors could turn; None where one of them is unknown, or measured."""
-    if fast.doubt is None or slow.doubt is None:
-        return None
-    return (1 + slow.doubt) / (1 - fast.doubt)
+    return could_turn(fast.doubt, slow.doubt)
 
 
 def grouped(missing: Sequence[Absent]) -> list[str]:

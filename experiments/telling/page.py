@@ -184,7 +184,7 @@ def _page(facts: Facts, n: int, page: Setting) -> dict[str, Any]:
 
 def _asked_rows(facts: Facts) -> pd.DataFrame:
     """Those that the question is about; all of them where nobody asked anything in particular."""
-    if not facts.silent:
+    if not facts.rule.asks:
         return facts.tidy.table
     return pd.concat([place.setting.tried for d in facts.decisions for place in d.places])
 

@@ -114,7 +114,6 @@ def _mean(places: Sequence[Place], parts: Sequence[Candidate]) -> Candidate:
     )
     return Candidate(
         parts[0].variant,
-        keys[0],
         us,
         mean(lows) if known else None,
         mean(highs) if known else None,

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from experiments.telling.counted import Shelf, shelf, together
+from experiments.telling.counted import Shelf, shelf
+from experiments.telling.families import together
 from experiments.telling.figures.sizes import Sheet, draw_devices, falls_below
 from experiments.telling.scene import Scene
 from experiments.telling.section import Block, Section
@@ -20,7 +21,7 @@ ABOUT = (
 def ranks(scene: Scene) -> list[Section]:
     """One block per model and cache dtype that the planner knows; no section without."""
     groups = together(scene.pages, ("model", "kv_dtype"))
-    shelves = [it for it in (shelf(pages, scene.plan) for pages in groups) if it]
+    shelves = [it for it in (shelf(pages, scene) for pages in groups) if it]
     blocks = [_block(scene, it, n if len(shelves) > 1 else 0) for n, it in enumerate(shelves, start=1)]
     return [Section(HEADING, None, blocks)] if blocks else []
 
@@ -30,7 +31,7 @@ def _block(scene: Scene, it: Shelf, n: int) -> Block:
     sheet = Sheet(
         stem=f"devices-{n}" if n else "devices",
         heading=HEADING,
-        title=f"{it.model}, {it.kv_dtype} cache, all {it.layers} layers, {format_tokens(context)} tokens",
+        title=f"{it.name}, all {it.layers} layers, {format_tokens(context)} tokens",
         panel="heads are split and then repeated; a latent is whole",
         label="bytes per sequence and device",
         points=points,
@@ -40,7 +41,7 @@ def _block(scene: Scene, it: Shelf, n: int) -> Block:
         versus=True,
     )
     turns = [f"{fall.said}." for fall in falls_below(points)]
-    about = ABOUT if n < 2 else f"{it.model}, {it.kv_dtype} cache:"
+    about = ABOUT if n < 2 else f"{it.name}:"
     return Block(about, _table(points), [*turns, *it.notes], draw_devices(sheet, scene.folder))
 
 

@@ -1,10 +1,9 @@
 """How many sequences fit on the devices of one copy of the model, over their length."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from experiments.telling.counted import Shelf, shelf, together
+from experiments.telling.counted import Shelf, shelf
+from experiments.telling.families import together
 from experiments.telling.figures.sizes import Sheet, draw_capacity
 from experiments.telling.scene import Scene
 from experiments.telling.section import Block, Section
@@ -30,7 +29,7 @@ def room(scene: Scene) -> list[Section]:
     """One block per model, cache dtype, device and tp whose memory is known: asked for, or in the device's profile."""
     made: list[tuple[Shelf, Room, Setting]] = []
     for pages in together(scene.shown, ("model", "kv_dtype", "device", "tp")):
-        it, space = shelf(pages, scene.plan), room_of(scene, pages[0])
+        it, space = shelf(pages, scene), room_of(scene, pages[0])
         if it and space and not any((it, space) == (a, b) for a, b, _ in made):
             made.append((it, space, pages[0]))
     blocks = [_block(scene, *one, n if len(made) > 1 else 0) for n, one in enumerate(made, start=1)]
@@ -42,8 +41,8 @@ def room_of(scene: Scene, page: Setting) -> Room | None:
     tp, asked = page.values["tp"] or 1, scene.rule.needs.memory
     if asked is not None:
         return Room(asked, f"{_gb(asked)} of each device for caches, as asked for, tp {tp}")
-    profile = _of("devices", page.values["device"], scene)
-    model = _of("models", page.values["model"], scene)
+    profile = scene.known("devices", page.values["device"])
+    model = scene.known("models", page.values["model"])
     if profile is None or model is None or model["weight_bytes"] is None:
         return None
     own = -(-int(model["weight_bytes"]) // tp)
@@ -51,21 +50,15 @@ def room_of(scene: Scene, page: Setting) -> Room | None:
     return Room(int(profile["memory_bytes"]) - own, f"{profile['name']}, tp {tp}: {left}")
 
 
-def _of(kind: str, name: str | None, scene: Scene) -> Mapping[str, Any] | None:
-    """A device or a model of the plan, by its name."""
-    known = scene.plan[kind] if scene.plan else ()
-    return next((it for it in known if it["name"].casefold() == str(name).casefold()), None)
-
-
 def _block(scene: Scene, it: Shelf, space: Room, page: Setting, n: int) -> Block:
-    about = ABOUT if n < 2 else f"{it.model}, {it.kv_dtype} cache:"
+    about = ABOUT if n < 2 else f"{it.name}:"
     points = _points(it, space, page.values["tp"] or 1)
     if not any(y for line in points.values() for _, y in line):
         return Block(f"{about} Nothing fits: {space.said}.", notes=it.notes)
     sheet = Sheet(
         stem=f"capacity-{n}" if n else "capacity",
         heading=HEADING,
-        title=f"{it.model}, {it.kv_dtype} cache, all {it.layers} layers. {space.said}",
+        title=f"{it.name}, all {it.layers} layers. {space.said}",
         panel="all sequences at this length",
         label="sequences on the devices of one copy",
         points=points,

@@ -39,12 +39,17 @@ class Scene:
     @property
     def shown(self) -> list[Setting]:
         """The settings without those aside."""
-        return [page for page in self.pages if not any(page is it for it in self.aside)]
+        return [page for page in self.pages if page not in self.aside]
 
     @property
     def looks(self) -> dict[str, Style]:
         """One style per variant of the whole report."""
         return styles(label for page in self.pages for label in page.variants)
+
+    def known(self, kind: str, name: str | None) -> Plan | None:
+        """A device or a model of the plan, by its name."""
+        those = self.plan[kind] if self.plan else ()
+        return next((it for it in those if it["name"].casefold() == str(name).casefold()), None)
 
 
 Make = Callable[[Scene], list[Section]]

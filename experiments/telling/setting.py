@@ -34,7 +34,7 @@ IN_TITLE = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # tables have no truth value: a setting equals itself alone
 class Setting:
     """One page of the report: ``values`` of the setting's columns (null as None) and the ``rows`` that belong to it.
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from experiments.telling.candidates import NO_DOUBTS, latest, point_rows
 from experiments.telling.decision import Decision
-from experiments.telling.doubt import Doubts, doubt_of
+from experiments.telling.doubt import Doubts, could_turn, doubt_of
+from experiments.telling.families import related
 from experiments.telling.places import Place
 from experiments.telling.rule import Rule
 from experiments.telling.section import Block
@@ -66,12 +67,10 @@ def laid_out(
     devices = values["tp"] or 1
     if len(places) != 1 or devices == 1 or not values["batch"] or not values["layers"]:
         return []
-    rest = {name: value for name, value in values.items() if name not in ("batch", "tp")}
     ways = []
     for page in pages:
         tp, batch = page.values["tp"] or 1, page.values["batch"] or 0
-        same = {name: page.values[name] for name in rest} == rest
-        if same and devices % tp == 0 and batch * (devices // tp) == values["batch"]:
+        if related(page, decision.setting) and devices % tp == 0 and batch * (devices // tp) == values["batch"]:
             ways.append((tp, page))
     ways.sort(key=lambda way: -way[0])
     made = [it for tp, page in ways for it in _laid(page, (tp, devices), decision, rule, others, doubts)]
@@ -107,9 +106,8 @@ def _gains(ways: Sequence[Laid], chosen: Laid) -> list[str]:
     said = []
     if fast and fast.whole.ms < chosen.whole.ms:
         ratio = chosen.whole.ms / fast.whole.ms
-        known = fast.doubt is not None and chosen.doubt is not None
-        off = (1 + (chosen.doubt or 0)) / (1 - (fast.doubt or 0))
-        robust = "" if not known else ", beyond their errors" if ratio > off else ", within what errors could turn"
+        off = could_turn(fast.doubt, chosen.doubt)
+        robust = "" if off is None else ", beyond their errors" if ratio > off else ", within what errors could turn"
         said.append(f"{fast.name} takes {number(fast.whole.ms)} ms, {times(ratio)} less{robust} ({_rows(fast)})")
     if most and (most.fits or 0) > (chosen.fits or 0):
         said.append(f"{most.name} holds {count(most.fits)} sequences ({_rows(most)})")

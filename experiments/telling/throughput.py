@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.telling.candidates import at_point, latest, point_rows, scope_rows
-from experiments.telling.counted import together
+from experiments.telling.families import families
 from experiments.telling.figures.canvas import Drawn
 from experiments.telling.frame import distinct, family_order
 from experiments.telling.places import Place
@@ -78,8 +78,7 @@ class Serving:
 
 def servings(scene: Scene) -> list[Serving]:
     """Families of at least two batches with times at one context."""
-    columns = [name for name in scene.pages[0].values if name != "batch"] if scene.pages else []
-    made = (_serving(scene, family) for family in together(scene.shown, columns) if len(family) > 1)
+    made = (_serving(scene, family) for family in families(scene.shown, ["batch"]) if len(family) > 1)
     return [it for it in made if it]
 
 

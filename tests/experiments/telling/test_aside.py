@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.record import Measurement
-from experiments.telling.aside import aside_table, asides, neighbours
+from experiments.telling.aside import aside_table
+from experiments.telling.decision import decide_all
+from experiments.telling.focus import Focus
 from experiments.telling.rule import Rule
 from experiments.telling.tell import tell
 from tests.experiments.telling.rows import pages, row, rule, write
@@ -29,18 +31,30 @@ def asked() -> Rule:
     return rule(question=ASKED, batch=1, context="8k")
 
 
-def test_another_machine_stands_beside_and_another_tp_is_a_neighbour() -> None:
+def focused() -> Focus:
     every = pages(*rows())
-    about = [page for page in every if page.predicted and page.values["tp"] == 8]
-    assert [(p.values["device"], p.values["tp"]) for p in neighbours(every, about)] == [("NVIDIA H200", 4)]
-    assert [(p.values["device"], p.values["tp"]) for p in asides(every, about)] == [("Xeon", 8)]
+    return Focus.of(every, decide_all(every, asked()), asked())
+
+
+def test_another_machine_stands_beside_and_another_tp_is_a_neighbour() -> None:
+    focus = focused()
+    assert [(p.values["device"], p.values["tp"]) for p in focus.about] == [("NVIDIA H200", 8)]
+    assert [(p.values["device"], p.values["tp"]) for p in focus.near] == [("NVIDIA H200", 4)]
+    assert [(p.values["device"], p.values["tp"]) for p in focus.beyond] == [("Xeon", 8)]
+    assert focus.silent == {focus.pages.index(focus.near[0]) + 1}
+    assert set(map(id, focus.aside)) == set(map(id, (*focus.near, *focus.beyond)))
+
+
+def test_without_a_question_all_settings_are_alike() -> None:
+    every = pages(*rows())
+    plain = rule()
+    focus = Focus.of(every, decide_all(every, plain), plain)
+    assert (len(focus.about), focus.near, focus.beyond, focus.silent) == (3, (), (), frozenset())
 
 
 def test_orders_are_put_beside_each_other_and_no_times() -> None:
-    every = pages(*rows())
-    about = [page for page in every if page.predicted and page.values["tp"] == 8]
-    (cpu,) = asides(every, about)
-    (line,) = aside_table({1: cpu}, about, asked(), {}).rows
+    focus = focused()
+    (line,) = aside_table({1: focus.beyond[0]}, focus.about, asked(), {}).rows
     assert line == ("1", "8k", "choose mla", "mla, gqa", "gqa, mla", "gqa-step-c8, mla-step-c8")
 
 
@@ -57,6 +71,17 @@ def test_the_report_asks_the_question_draws_no_neighbour_and_says_what_it_does_n
     assert "| choose mla | mla, gqa | gqa, mla |" in text
     assert "At tp 8, mla beats gqa per step" not in text  # one context is no line
     assert "two all-reduces per layer" in text
+
+
+def test_the_options_are_the_questions_alone_where_it_has_no_neighbours(tmp_path: Path) -> None:
+    """MHA ran on another machine only."""
+    mine = [it for it in rows() if it.tp == 8]
+    told = tell(write(tmp_path / "runs", *mine, row("mha", "step", 8192, us=5.0, tp=8)), tmp_path / "out", asked(), "x")
+    options = told.page.read_text(encoding="utf-8").split("## Considered Options")[1].split("## Decision Outcome")[0]
+    assert [line.split(" | ")[0] for line in options.splitlines() if line.startswith(("| gqa", "| mla", "| mha"))] == [
+        "| gqa",
+        "| mla",
+    ]
 
 
 def test_every_key_in_the_report_is_a_row(tmp_path: Path) -> None:
