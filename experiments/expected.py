@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-import yaml
-
 from experiments.measuring.cold import OPENING_S
 from experiments.measuring.device import Device, is_model
 from experiments.measuring.prepare import openers, replica_bytes, replica_count, weight_bytes
@@ -21,12 +19,14 @@ from experiments.measuring.scopes import blocked_scopes
 from experiments.measuring.series import TimerChoice
 from experiments.measuring.sweep import sweep_bytes
 from experiments.measuring.workload import Cell
+from experiments.planning.configs import profiles
 from experiments.planning.profile import DeviceProfile
 from experiments.planning.scope import SCOPES
 from experiments.predicted import predicted_us
 from experiments.recorded import Recorded, Wanted
 
 CONF = Path(__file__).parent / "conf" / "device"
+_known = cache(profiles)
 SLACK = 4  # kernels on a CPU reach a quarter of its ceilings or more (results/0001-quick-cpu)
 START_S = 3.0  # of a series' worker, others starting beside it
 CEILINGS_S = 8.0  # of the machine's own ceilings, and of the first point's second look
@@ -70,7 +70,7 @@ class Forecast:
         ]
 
     def _round(self, where: Where, rows: Sequence[Wanted]) -> Span:
-        """One round of a series: every replica once per row, a cold one touched before and evicted."""
+        """One round of a series: every replica once per row, a cold one touched before and evicted, at most by a sweep."""
         device, blocked, found = where.device, blocked_scopes(where), Span()
         assert device is not None
         replicas = replica_count(where.series, where.point, device.free_memory())
@@ -80,7 +80,7 @@ class Forecast:
             cold = cell.temperature == "cold"
             calls = 2 * replicas if cold else max(1, replicas - openers(where.series))
             found += self._latency_s(where, cell, row) * calls
-            found += _both(OPENING_S + (_evicting_s(device) if cold else 0.0))
+            found += Span(OPENING_S, OPENING_S + (_evicting_s(device) if cold else 0.0))
         return found
 
     def _latency_s(self, where: Where, cell: Cell, wanted: Wanted) -> Span:
@@ -99,15 +99,9 @@ def profile_of(where: Where) -> DeviceProfile | None:
     device = where.device
     if device is None:
         return None
-    known = _profiles()
+    known = _known(CONF)
     names = [device.kind] if device.kind in known else [kind for kind in known if is_model(kind, device.name)]
     return known[names[0]] if names else None
-
-
-@cache
-def _profiles() -> dict[str, DeviceProfile]:
-    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(CONF.glob("*.yaml"))]
-    return {str(raw["kind"]): DeviceProfile.parse(raw["profile"]) for raw in files if raw.get("profile")}
 
 
 def _predicted_us(where: Where, cell: Cell, profile: DeviceProfile) -> float:

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from experiments.planning.configs import profiles, yamls
 from experiments.planning.profile import DeviceProfile
 from experiments.planning.scope import SCOPES, tell
 from variants.contract.cost import Point
@@ -24,11 +23,11 @@ def foreteller(conf: Path) -> Callable[[Sequence[Row]], dict[str, float]]:
     """
 
     def foretold(rows: Sequence[Row]) -> dict[str, float]:
-        profiles = {it.name: it for it in _profiles(conf)}
-        asked = [row for row in rows if row["device"] in profiles and row["scope"] in SCOPES and row["temperature"]]
-        models = {raw["name"]: raw for raw in _yamls(conf / "model").values()} if asked else {}
-        variants = _yamls(conf / "attention") if asked else {}
-        told = {row["key"]: _us(profiles[row["device"]], row, models, variants) for row in asked}
+        known = {it.name: it for it in profiles(conf / "device").values()}
+        asked = [row for row in rows if row["device"] in known and row["scope"] in SCOPES and row["temperature"]]
+        models = {raw["name"]: raw for raw in yamls(conf / "model").values()} if asked else {}
+        variants = yamls(conf / "attention") if asked else {}
+        told = {row["key"]: _us(known[row["device"]], row, models, variants) for row in asked}
         return {key: us for key, us in told.items() if us is not None}
 
     return foretold
@@ -48,11 +47,3 @@ def _us(profile: DeviceProfile, row: Row, models: Mapping[str, Any], variants: M
         return None
     same = (told.work.io_bytes, told.work.flops) == (row["io_bytes"], row["flops"])
     return told.us if same else None
-
-
-def _profiles(conf: Path) -> list[DeviceProfile]:
-    return [DeviceProfile.parse(raw["profile"]) for raw in _yamls(conf / "device").values() if "profile" in raw]
-
-
-def _yamls(folder: Path) -> dict[str, dict[str, Any]]:
-    return {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.yaml"))}

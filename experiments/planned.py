@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from experiments.planning.capacity import PARAMETERS, preset_weight_bytes
+from experiments.planning.configs import profiles, yamls
 from experiments.planning.predict import GBPS, MERGE_TOKENS, TFLOPS, TILE_ROWS
 from experiments.planning.profile import DeviceProfile, kernel_of
 from variants.contract.cost import Applied, keeps_read
@@ -35,14 +34,12 @@ def planner(conf: Path) -> Planner:
 
     def planned(names: Sequence[str]) -> dict[str, Any] | None:
         wanted = {name.casefold() for name in names}
-        models = [_model(stem, raw, conf) for stem, raw in _yamls(conf / "model") if raw["name"].casefold() in wanted]
+        models = [
+            _model(stem, raw, conf) for stem, raw in yamls(conf / "model").items() if raw["name"].casefold() in wanted
+        ]
         return {"models": models, **_constants(), "devices": _devices(conf)} if models else None
 
     return planned
-
-
-def _yamls(folder: Path) -> list[tuple[str, dict[str, Any]]]:
-    return [(path.stem, yaml.safe_load(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.yaml"))]
 
 
 def _constants() -> dict[str, Any]:
@@ -64,7 +61,7 @@ def _model(stem: str, raw: Mapping[str, Any], conf: Path) -> dict[str, Any]:
         "name": shape.name,
         "layers": shape.num_hidden_layers,
         "weight_bytes": preset_weight_bytes(stem, DTYPE) if stem in PARAMETERS else None,
-        "variants": [_variant(name, options, shape) for name, options in _yamls(conf / "attention")],
+        "variants": [_variant(name, options, shape) for name, options in yamls(conf / "attention").items()],
     }
 
 
@@ -119,10 +116,8 @@ def _least(windows: Iterable[int | None]) -> int | None:
 
 
 def _devices(conf: Path) -> list[dict[str, Any]]:
-    profiles = [
-        (stem, DeviceProfile.parse(raw["profile"])) for stem, raw in _yamls(conf / "device") if "profile" in raw
-    ]
-    return [_device(stem, profile) for stem, profile in profiles if DTYPE in profile.matmul_tflops]
+    known = profiles(conf / "device").items()
+    return [_device(stem, profile) for stem, profile in known if DTYPE in profile.matmul_tflops]
 
 
 def _device(stem: str, profile: DeviceProfile) -> dict[str, Any]:

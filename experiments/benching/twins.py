@@ -17,6 +17,7 @@ from experiments.measuring.prepare import fill_weights
 from variants.attention.grouped.spec import GroupedSpec
 from variants.contract.dtype import Dtype
 from variants.contract.rotary import Rotary
+from variants.modules import adopt
 from variants.protocols import Spec
 from variants.view import TORCH_DTYPES, CacheView
 
@@ -72,10 +73,8 @@ def make_twin(variant: str, sizes: Sizes, dtype: Dtype, seed: int) -> Twin:
     """Theirs filled with noise, ours with the very same tensors."""
     with torch.device("meta"):
         theirs, rotary, config, spec = _MAKERS[variant](sizes)
-        ours: Any = spec.build()
     fill_weights(theirs.eval(), TORCH_DTYPES[dtype], torch.device("cpu"), seed)
-    ours.requires_grad_(False).load_state_dict(our_state(theirs), assign=True)
-    return Twin(theirs, ours, None if rotary is None else rotary(config), config)
+    return Twin(theirs, adopt(spec, our_state(theirs)), None if rotary is None else rotary(config), config)
 
 
 def our_state(theirs: nn.Module) -> Mapping[str, Tensor]:

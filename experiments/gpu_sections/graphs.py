@@ -11,6 +11,7 @@ from experiments.gpu_sections.rig import Rig, Row
 from experiments.measuring.prepare import error_budget, fill_weights
 from variants.contract.dtype import Dtype
 from variants.decode import plan_step
+from variants.modules import hollow
 from variants.noise import noise_
 from variants.storage.paged import Paged
 from variants.view import CacheView
@@ -77,8 +78,7 @@ def _attend(rig: Rig, variant: str) -> Captured:
 
 def _step(rig: Rig, variant: str) -> Captured:
     spec, (batch, context) = rig.scale.layer(rig.scale.few_heads).spec(variant), rig.scale.middle
-    with torch.device("meta"):
-        module = spec.build()
+    module = hollow(spec)
     assert isinstance(module, torch.nn.Module)
     fill_weights(module, torch.bfloat16, rig.device.torch, seed=1)
     cache = filled(Paged(PAGE), spec.layout(Dtype.BF16), context, context, 1, batch, rig.device.torch)

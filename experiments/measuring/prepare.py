@@ -15,6 +15,7 @@ from variants.backend.eager import Eager
 from variants.contract.cost import Point
 from variants.contract.layout import CacheLayout
 from variants.decode import Step, plan_step
+from variants.modules import hollow
 from variants.noise import noise_
 from variants.pages import advise
 from variants.protocols import Attention, KVCache, StoragePolicy
@@ -91,8 +92,7 @@ def replica_count(series: Series, point: Point, free: int) -> int:
 
 def weights(series: Series, device: Device, number: int) -> Attention:
     """The module of a replica with noise for weights; built on no device first: nothing is initialised twice."""
-    with torch.device("meta"):
-        module = series.spec.build()
+    module = hollow(series.spec)
     assert isinstance(module, torch.nn.Module)
     fill_weights(module, TORCH_DTYPES[series.workload.dtype], device.torch, series.workload.seed + number)
     return module

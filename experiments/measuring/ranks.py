@@ -25,6 +25,7 @@ from experiments.record import Measurement, point_key, together
 from variants.contract.cost import Point
 from variants.contract.ranks import Turns
 from variants.decode import Refused
+from variants.modules import hollow
 from variants.noise import noise_
 from variants.parallel.context import ContextDecoder, ContextStep, context_reasons, plan_context
 from variants.parallel.ranks import LIBRARIES
@@ -122,8 +123,7 @@ def _check(shared: Shared) -> None:
 
 def _weights(shared: Shared) -> Attention:
     """The whole layer with noise for weights, the same on every rank."""
-    with torch.device("meta"):
-        module = shared.whole.build()
+    module = hollow(shared.whole)
     assert isinstance(module, nn.Module)
     workload = shared.series.workload
     fill_weights(module, TORCH_DTYPES[workload.dtype], shared.device.torch, workload.seed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from variants.attention.grouped.module import GroupedAttention
 from variants.attention.grouped.spec import GroupedSpec
@@ -15,6 +15,7 @@ from variants.convert.heads import regrouped
 from variants.convert.latent import to_latent
 from variants.convert.moments import Moments
 from variants.convert.targets import as_latent, is_exact, with_kv_heads
+from variants.modules import adopt
 from variants.protocols import Attention, Spec
 
 FREE = ("form", "rotary", "norm_eps")  # fields of an MLA target that weights do not depend on, or that they decide
@@ -63,7 +64,8 @@ def convert(
         target = replace(target, rotary=replace(target.rotary, inv_freq=frequencies or None))
     else:
         raise ValueError(f"convert makes grouped attention or MLA; got {type(target).__name__}")
-    converted = _built(target, state, module.o_proj.weight)
+    dtype = module.o_proj.weight.dtype
+    converted = adopt(target, {name: weight.to(dtype).contiguous() for name, weight in state.items()})
     error = None if calibration is None else relative_error(module, converted, calibration)
     before, after = (spec.layout(module.dtype).bytes_per_token for spec in (module.spec, target))
     return converted, Conversion(method, exact, error, before, after)
@@ -78,16 +80,6 @@ def relative_error(layer: Attention, other: Attention, x: Float[Tensor, "B T D"]
         missed += float((other.reference(rows).double() - expected).square().sum())
         total += float(expected.square().sum())
     return float((missed / total) ** 0.5) if total else 0.0
-
-
-def _built(spec: Spec, state: dict[str, Tensor], like: Tensor) -> Attention:
-    with torch.device("meta"):
-        module = spec.build()
-    assert isinstance(module, nn.Module)
-    module.load_state_dict({name: weight.to(like.dtype).contiguous() for name, weight in state.items()}, assign=True)
-    converted = module.to(like.device).requires_grad_(False)
-    assert isinstance(converted, Attention)
-    return converted
 
 
 def _check_grouped(spec: GroupedSpec, target: GroupedSpec) -> None:

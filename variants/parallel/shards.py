@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from variants.contract.dtype import Dtype
 from variants.contract.ranks import Cut
 from variants.decode import Refused
+from variants.modules import adopt
 from variants.parallel.ranks import Ranks
 from variants.protocols import Attention, Entries, Shardable, Spec
 from variants.view import CacheView
@@ -68,14 +69,9 @@ def shard(whole: Attention, ranks: Ranks) -> Sharded:
         spec = whole.spec.shard(ranks.tp)
     except ValueError as error:
         raise Refused(str(error)) from None
-    with torch.device("meta"):
-        part = spec.build()
-    assert isinstance(part, nn.Module)
     cuts = whole.cuts()
     weights = {name: _cut(name, weight, cuts, ranks) for name, weight in whole.state_dict().items()}
-    part.load_state_dict(weights, assign=True)
-    device = next(iter(weights.values())).device
-    return Sharded(part.to(device).requires_grad_(False), ranks)
+    return Sharded(adopt(spec, weights), ranks)
 
 
 def _cut(name: str, weight: Tensor, cuts: Mapping[str, Cut], ranks: Ranks) -> Tensor:

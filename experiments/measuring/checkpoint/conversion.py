@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import nn
 
-from experiments.measuring.checkpoint.families import adopt
 from experiments.measuring.checkpoint.load import Checkpoint
 from experiments.measuring.series import make_plugin
 from variants.attention.grouped.spec import GroupedSpec
 from variants.attention.latent.spec import LatentSpec
+from variants.modules import adopt
 from variants.protocols import Attention, Spec
 
 

@@ -10,6 +10,7 @@ from experiments.measuring.checkpoint.weights import as_named, concatenated, fus
 from variants.attention.grouped.spec import GroupedSpec
 from variants.attention.latent.spec import LatentSpec
 from variants.contract.model import ModelShape
+from variants.modules import adopt
 from variants.protocols import Attention, Spec
 
 SpecOf = Callable[[Any, ModelShape, int], Spec]
@@ -80,14 +81,3 @@ def ours(model: Any, specs: list[Spec]) -> tuple[Attention, ...]:
     return tuple(
         adopt(spec, family.weights(getattr(layer, family.attention).state_dict(), spec)) for spec, layer in pairs
     )
-
-
-def adopt(spec: Spec, state: Mapping[str, Tensor]) -> Attention:
-    """A module of ``spec`` with these very tensors as weights."""
-    import torch
-
-    with torch.device("meta"):
-        module = spec.build()
-    assert isinstance(module, nn.Module)
-    module.requires_grad_(False).load_state_dict(state, strict=True, assign=True)
-    return module

@@ -92,9 +92,7 @@ class Gguf:
 
         numbers = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy()).to(dtype)
         heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(name.split(".")[-2])
-        if (
-            self.architecture == "llama" and heads
-        ):  # rows of a rotated pair lie side by side there, half a head apart here
+        if self.architecture == "llama" and heads:  # rows of a rotated pair lie side by side there, and apart here
             numbers = rearrange(numbers, "(h pair two) ... -> (h two pair) ...", h=heads, two=2)
         return numbers
 

@@ -15,6 +15,7 @@ from variants.contract.dtype import Dtype
 from variants.contract.model import ModelShape
 from variants.contract.plugin import find
 from variants.decode import plan_step
+from variants.modules import hollow
 from variants.noise import noise_
 from variants.protocols import Attention, KVCache, Spec
 from variants.storage.contiguous import Contiguous
@@ -78,8 +79,7 @@ def toy_spec(options: Mapping[str, Any]) -> Spec:
 
 def toy_module(spec: Spec) -> Attention:
     """The layer with seeded noise for weights, in float32."""
-    with torch.device("meta"):
-        module = spec.build()
+    module = hollow(spec)
     assert isinstance(module, torch.nn.Module)
     fill_weights(module, torch.float32, CPU, SEED)
     return module
