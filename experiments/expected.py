@@ -70,7 +70,7 @@ class Forecast:
         ]
 
     def _round(self, where: Where, rows: Sequence[Wanted]) -> Span:
-        """One round of a series: every replica once per row, a cold one touched before and evicted, at most by a sweep."""
+        """One round of a series: every replica once per row; a cold one is touched before, and swept at most."""
         device, blocked, found = where.device, blocked_scopes(where), Span()
         assert device is not None
         replicas = replica_count(where.series, where.point, device.free_memory())

@@ -108,9 +108,9 @@ def test_bad_input_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
 # how long
 
 
-def foretold(us: float | None, monkeypatch: pytest.MonkeyPatch, **timer: Any) -> Span:
-    """One point of one warm row whose call takes ``us``, its preparation left out."""
-    made = series(context=16, scopes=["attend"], temperature="warm", timer={"replicas": 5, **timer})
+def foretold(us: float | None, monkeypatch: pytest.MonkeyPatch, temperature: str = "warm", **timer: Any) -> Span:
+    """One point of one row whose call takes ``us``, its preparation left out."""
+    made = series(context=16, scopes=["attend"], temperature=temperature, timer={"replicas": 5, **timer})
     monkeypatch.setattr(expected, "_prepared", lambda where, first: Span())
     monkeypatch.setattr(expected, "OPENING_S", 0.0)
     monkeypatch.setattr(expected, "WARMING", 0)
@@ -125,6 +125,13 @@ def test_time_lies_between_the_least_rounds_and_the_most(monkeypatch: pytest.Mon
     """Five calls of a second per round, 6 to 16 rounds; a prediction may be ``SLACK`` times too short."""
     told = foretold(1e6, monkeypatch, rounds=6, max_rounds=16)
     assert (told.least, told.most) == pytest.approx((30.0, 16 * 5 * SLACK))
+
+
+def test_a_cold_round_is_swept_at_most_and_perhaps_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep of a second; ten calls of a second per round, touched and timed, of which one opens it."""
+    monkeypatch.setattr(expected, "_evicting_s", lambda device: 1.0)
+    told = foretold(1e6, monkeypatch, rounds=6, max_rounds=6, temperature="cold")
+    assert (told.least, told.most) == pytest.approx((6 * 12.0, 6 * (12.0 * SLACK + 1.0)))
 
 
 def test_the_budget_bounds_it(monkeypatch: pytest.MonkeyPatch) -> None:
