@@ -12,7 +12,7 @@ SECTIONS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check slow bench gpu lock
+.PHONY: help setup demo test check types slow bench gpu lock
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,9 +29,11 @@ test: $(CHECKS_INSTALLED) ## Run the fast tests
 check: $(CHECKS_INSTALLED) ## Format, lint, types, floors, fast tests: what must pass before a commit
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
-	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --no-logo
-	$(PY) -m pytest -m "not slow" -n 2 --dist worksteal
+	@$(MAKE) --no-print-directory -j 2 types test
+
+types: $(CHECKS_INSTALLED) ## Check the types
+	$(PY) -m mypy
 
 slow: $(CHECKS_INSTALLED) $(MODEL_INSTALLED) ## Run the slow tests
 	@$(PY) -m pytest -m slow -n 2 || { status=$$?; [ $$status -eq 5 ] && echo "no test is marked slow"; }

@@ -5,6 +5,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -153,7 +154,6 @@ def _refuse_code(config_name: str, launchers: Sequence[str]) -> None:
     if arguments.shell_completion or ((arguments.help or arguments.hydra_help) and nothing_set):
         return  # else help is checked like a run: Hydra configures logging for it too
     search_path = create_automatic_config_search_path(None, None, str(CONF))
-    plain = _hydra_node(search_path, config_name, [])
     if arguments.config_dir:
         own = f"file://{Path(arguments.config_dir).resolve()}"
         search_path.prepend(provider="command-line", path=own, anchor=SearchPathQuery(provider="schema"))
@@ -163,10 +163,7 @@ def _refuse_code(config_name: str, launchers: Sequence[str]) -> None:
         raise ValueError(f"hydra/launcher must be one of {', '.join(launchers)}; got {launcher!r}")
     if launcher in FOREIGN:
         check_installed(launcher)
-    if launcher != plain["runtime"]["choices"]["hydra/launcher"]:
-        plain = _hydra_node(
-            create_automatic_config_search_path(None, None, str(CONF)), config_name, [f"hydra/launcher={launcher}"]
-        )
+    plain = _shipped(config_name, launcher)
     ours = launcher == "rounds" and not arguments.config_dir  # our launcher acts on no job's hydra node: save the time
     jobs = [] if ours else _jobs(search_path, arguments.overrides, asked["sweeper"]["params"] or {})
     nodes = (asked, *(_hydra_node(search_path, config_name, job, RunMode.RUN) for job in jobs))
@@ -188,6 +185,16 @@ def _arguments() -> Namespace:
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]
     return parser.parse_args()
+
+
+@cache
+def _shipped(config_name: str, launcher: str) -> dict[str, Any]:
+    """The ``hydra`` node that we ship, for one of the launchers."""
+    search_path = create_automatic_config_search_path(None, None, str(CONF))
+    plain = _hydra_node(search_path, config_name, [])
+    if launcher == plain["runtime"]["choices"]["hydra/launcher"]:
+        return plain
+    return _hydra_node(search_path, config_name, [f"hydra/launcher={launcher}"])
 
 
 def _hydra_node(

@@ -7,6 +7,7 @@ that it reads them.
 
 import itertools
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -100,20 +101,23 @@ def is_compiled(backend):
     return any(backend is BACKENDS[name] for name in COMPILED)
 
 
+@cache
 def of_shapes():
-    """(backend, storage, layout, geometry) of every shape in every dtype, by name."""
-    points = itertools.product(BACKENDS, STORAGES, SHAPES, DTYPES)
-    return {f"{b}-{s}-{name}-{d.value}": (b, STORAGES[s], *SHAPES[name](d), d) for b, s, name, d in points}
+    """(backend, storage, layout, geometry, dtype) of every shape in every dtype, by name."""
+    return everywhere({(name, d): shape(d) for name, shape in SHAPES.items() for d in DTYPES})
 
 
-def of_specs(dtypes):
+@cache
+def of_specs(*dtypes):
     """The same of what backends read of each attention: after decompression where the form has one."""
     read = {name: spec.unpacked() or spec for name, spec in SPECS.items()}
-    points = itertools.product(BACKENDS, STORAGES, read, dtypes)
-    return {
-        f"{b}-{s}-{name}-{d.value}": (b, STORAGES[s], read[name].layout(d), read[name].geometry(), d)
-        for b, s, name, d in points
-    }
+    return everywhere({(name, d): (spec.layout(d), spec.geometry()) for name, spec in read.items() for d in dtypes})
+
+
+def everywhere(read):
+    """On each backend and storage."""
+    places = itertools.product(BACKENDS, STORAGES, read.items())
+    return {f"{b}-{s}-{name}-{d.value}": (b, STORAGES[s], *what, d) for b, s, ((name, d), what) in places}
 
 
 def taken(points, *asks):
@@ -130,7 +134,7 @@ def taken(points, *asks):
 
 @pytest.mark.parametrize("kind", BACKENDS)
 def test_every_refusal_has_its_reasons(kind):
-    points = {**of_shapes(), **of_specs(DTYPES), **of_specs(CODES)}
+    points = {**of_shapes(), **of_specs(*DTYPES), **of_specs(*CODES)}
     for _, storage, layout, geometry, dtype in (point for point in points.values() if point[0] == kind):
         for queries, ragged in itertools.product((1, 3), (False, True)):
             asked = request(geometry, layout, storage, dtype, queries, ragged)
@@ -148,7 +152,7 @@ def test_shapes_match_float64(backend, storage, layout, geometry, dtype):
             check(backend, geometry, cache, entries, q, [length] * 2)
 
 
-@taken(of_specs(DTYPES), (1, False, None), (3, False, None), (1, True, None))
+@taken(of_specs(*DTYPES), (1, False, None), (3, False, None), (1, True, None))
 def test_every_attention_matches(backend, storage, layout, geometry, dtype):
     every = [([3, 9], 3)] if is_compiled(backend) else itertools.product(([7, 7], [3, 9]), (1, 3))
     for lengths, queries in every:
@@ -159,7 +163,7 @@ def test_every_attention_matches(backend, storage, layout, geometry, dtype):
             check(backend, geometry, cache, entries, q, lengths)
 
 
-@taken(of_specs(CODES), (3, True, Dtype.F32), (1, True, Dtype.BF16))
+@taken(of_specs(*CODES), (3, True, Dtype.F32), (1, True, Dtype.BF16))
 def test_codes_are_decoded(backend, storage, layout, geometry, dtype):
     """Against what the cache holds: what coding loses is the cache's matter, not the backend's."""
     del dtype  # of the codes
@@ -174,7 +178,7 @@ def test_codes_are_decoded(backend, storage, layout, geometry, dtype):
 @pytest.mark.parametrize(("kind", "dtypes"), [("eager", tuple(DTYPES)), ("numba_split_kv", (Dtype.F32, Dtype.BF16))])
 def test_ours_take_whatever_a_storage_holds(kind, dtypes):
     """The grids above hold what is not refused: a refusal too many would thin them without a failure."""
-    for points in (of_shapes(), of_specs(DTYPES), of_specs(CODES)):
+    for points in (of_shapes(), of_specs(*DTYPES), of_specs(*CODES)):
         for name, (_, storage, layout, geometry, dtype) in points.items():
             asked = Dtype.F32 if dtype in CODES else dtype
             if asked in dtypes and not storage.refuses(layout, 3):

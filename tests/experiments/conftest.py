@@ -3,11 +3,14 @@
 import logging
 import tempfile
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.experiments.builders import OneBench, Street, device, pretend
+
+TESTS = count()
 
 
 def _loggers() -> list[logging.Logger]:
@@ -24,7 +27,8 @@ def logging_as_it_was() -> Iterator[None]:
     logging.disable(disabled)
     for logger in _loggers():
         level, handlers, switched_off = before.get(logger.name, (logging.NOTSET, [], False))
-        logger.setLevel(level)
+        if logger.level != level:
+            logger.setLevel(level)  # makes all loggers forget what they know of levels
         logger.disabled = switched_off
         for handler in list(logger.handlers):
             if handler not in handlers and not type(handler).__module__.startswith("_pytest"):
@@ -33,8 +37,8 @@ def logging_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_locks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of one test wait for each other, not for those of another."""
-    monkeypatch.setenv("KVARIANTS_LOCKS", str(tmp_path_factory.mktemp("locks")))
+    """Runs of one test wait for each other, not for those of another; the folder is made when one of them needs it."""
+    monkeypatch.setenv("KVARIANTS_LOCKS", str(tmp_path_factory.getbasetemp() / "locks" / str(next(TESTS))))
 
 
 @pytest.fixture

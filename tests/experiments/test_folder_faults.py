@@ -24,13 +24,10 @@ from tests.experiments.builders import Street, composed
 from tests.experiments.killing import SMALL_MACHINE, Command
 from tests.experiments.wholeness import Kept, complete, measured_once, rows
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pretended_machine", "temporary")]
 
 FOLDER = Path("results/runs/test")
 SMALL = ("model=smollm2_135m", "device=cpu", "timer.rounds=2", "timer.max_rounds=2", "isolation=none")
-
-
-pytestmark = pytest.mark.usefixtures("pretended_machine", "temporary")
 
 
 def several(resume: str = "missing") -> list[Any]:
