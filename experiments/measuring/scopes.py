@@ -18,6 +18,7 @@ from experiments.measuring.parts import ALONE, Parts, part_reasons
 from experiments.measuring.prepare import HEADROOM, Replica, error_budget, replica_bytes, replica_count
 from experiments.measuring.row import Where, gib
 from experiments.measuring.series import Series
+from experiments.measuring.textbook import Textbook
 from experiments.measuring.timing import Call, WallTimer
 from experiments.measuring.watched import watch
 from experiments.measuring.whole import Wholes, whole_reasons, workspace_bytes
@@ -49,13 +50,14 @@ class Timeable:
 class Proved:
     """What is known of a point before its scopes are looked at: ``attend`` of the first replica against the oracle.
 
-    ``layers``: what is known of its weights: see ``layer_error``.
+    ``layers``, ``textbook``: what is known of its weights: see ``layer_error`` and ``Wholes.error``.
     """
 
     oracle: audit.Check
     first_call_us: float
     kv_error: float | None
     layers: dict[int, float]
+    textbook: Textbook
 
 
 def blocked_scopes(where: Where) -> dict[str, Failed]:
@@ -134,7 +136,7 @@ def _whole(
     plan_us = (time.perf_counter() - start) * 1e6 / len(replicas)
     outputs: list[Tensor] = []
     first_us = WallTimer(synchronize).time(lambda: outputs.append(made.passes[0](made.x)))
-    proof = audit.within("reference", made.error(outputs[0]), made.budget(proved.kv_error))
+    proof = audit.within("reference", made.error(outputs[0], proved.textbook), made.budget(proved.kv_error))
     calls = tuple(partial(run, made.x) for run in made.passes)
     return Timeable(calls, made.passes[0].kernel, (proof,), plan_us, first_us)
 

@@ -1,6 +1,5 @@
 """A prompt's prefill and a step without a cache: planned, counted before anything is allocated, and proved."""
 
-import copy
 import math
 
 import torch
@@ -8,6 +7,7 @@ from torch import Tensor
 
 from experiments.measuring.prepare import Replica, error_budget
 from experiments.measuring.series import Series
+from experiments.measuring.textbook import Textbook
 from variants.contract.codes import CODES
 from variants.contract.cost import Point
 from variants.contract.dtype import Dtype
@@ -15,7 +15,7 @@ from variants.contract.geometry import Span
 from variants.contract.scopes import uncached
 from variants.noise import noise_
 from variants.prefill import chunk_rows, plan_prefill, plan_recompute, prefill_reasons, room_for
-from variants.protocols import Attention, Spec
+from variants.protocols import Spec
 from variants.storage.contiguous import Contiguous
 from variants.view import TORCH_DTYPES
 
@@ -77,20 +77,18 @@ class Wholes:
             thrown = series.policy.allocate(layout, point.batch, point.context, device)
             self.passes = [plan_recompute(r.planned.attention, thrown, series.backend, point.context) for r in replicas]
 
-    def error(self, y: Tensor) -> float:
+    def error(self, y: Tensor, textbook: Textbook) -> float:
         """How far outputs ``y`` [B, T, D] of the first pass are from the reference and from the cached step.
 
         Relative norms, the largest of: the first tokens' outputs against the textbook layer in float32; the last rows'
         against a decode step over the cache; after a prefill, what the cache holds of its oldest tokens. Infinite where
-        something is not finite.
+        something is not finite. ``textbook``: what is known of these weights and this prompt.
         """
         if y.shape != self.x.shape:
             return math.inf
-        attention = _exact(self.step.attention)
-        first = self.x[:1, :PROVED].to(TORCH_DTYPES[attention.dtype])
-        errors = [relative(y[:1, :PROVED], attention.reference(first))]
+        errors = [relative(y[:1, :PROVED], textbook.outputs(self.step.attention, self.x[:1, :PROVED]))]
         if self.scope == "prefill":
-            errors.append(self._content_error(attention))
+            errors.append(self._content_error(textbook))
         else:
             self._fill()
         new = slice(self.point.context - self.point.queries, None)
@@ -103,14 +101,13 @@ class Wholes:
         rounding = max(error_budget(TORCH_DTYPES[dtype]) for dtype in dtypes if dtype not in CODES)
         return rounding + CODING * (kv_error or 0.0)
 
-    def _content_error(self, attention: Attention) -> float:
+    def _content_error(self, textbook: Textbook) -> float:
         """The first sequence's oldest tokens still held, against entries made of the same rows in float32."""
         view = self.step.cache.view.sequence(0)
         position = view.positions(min(self.point.context, PROVED)).long()
-        dtype = TORCH_DTYPES[attention.dtype]
-        exact = attention.entry(self.x[:1, position[0]].to(dtype), position)
+        exact = textbook.entries(self.step.attention, self.x[:1, position[0]], position)
         return max(
-            relative(view.read(Span(name, 0, rows.shape[-1]), position.shape[1], dtype).transpose(1, 2), rows)
+            relative(view.read(Span(name, 0, rows.shape[-1]), position.shape[1], rows.dtype).transpose(1, 2), rows)
             for name, rows in exact.items()
         )
 
@@ -131,16 +128,6 @@ def _form(scope: str, spec: Spec) -> Spec:
 def _kv_dtype(scope: str, series: Series) -> Dtype:
     """What keys and values are cached in, or made in where nobody keeps them."""
     return series.workload.kv_dtype if scope == "prefill" else series.workload.dtype
-
-
-def _exact(attention: Attention) -> Attention:
-    """The same weights in float32, or as they are where they are finer."""
-    if attention.dtype is Dtype.F64:
-        return attention
-    assert isinstance(attention, torch.nn.Module)
-    exact = copy.deepcopy(attention).float()
-    assert isinstance(exact, Attention)
-    return exact
 
 
 def _reference_bytes(spec: Spec, point: Point) -> int:

@@ -31,6 +31,7 @@ from experiments.measuring.messages import (
 from experiments.measuring.prepare import Replica, error_budget, openers, prepare, prove, weight_bytes, weights
 from experiments.measuring.scopes import Proved, Timeable, ready
 from experiments.measuring.series import Series
+from experiments.measuring.textbook import Textbook
 from experiments.measuring.timing import Call, Timer, fixed_threads
 from experiments.measuring.workload import Cell
 from variants.contract.cost import Point
@@ -55,7 +56,8 @@ class Worker:
         self.timer = timer
         self.tell = tell
         self.weights: list[Attention] = []  # of the replicas: the same at every point, so they stay
-        self.layers: dict[int, float] = {}  # and what was proved of the first ones
+        self.layers: dict[int, float] = {}  # and what was proved of the first ones,
+        self.textbook = Textbook()  # and is known of them
         self.replicas: list[Replica] = []
         self.made: dict[str, Timeable] = {}
 
@@ -105,7 +107,7 @@ class Worker:
         if not oracle.holds:
             return Failed("wrong", oracle.numbers)
         kv_error = coding_error(self.series, first.planned.attention, request.point.context, device)
-        proved = Proved(oracle, found.first_call_us, kv_error, self.layers)
+        proved = Proved(oracle, found.first_call_us, kv_error, self.layers, self.textbook)
         return Ready(
             replicas=len(self.replicas),
             allocated_bytes=first.planned.cache.allocated_bytes,
@@ -168,6 +170,6 @@ class Worker:
     def _release(self, keeping: bool) -> Kept:
         self.replicas, self.made = [], {}
         if not keeping:
-            self.weights, self.layers = [], {}
+            self.weights, self.layers, self.textbook = [], {}, Textbook()
         self.device.release()
         return Kept(self.kept_bytes)

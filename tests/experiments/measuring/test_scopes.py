@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from experiments.measuring import whole
+from experiments.measuring import textbook, whole
 from experiments.measuring.row import Where
 from experiments.measuring.scopes import scope_obstacle
 from experiments.record import Measurement
@@ -89,7 +89,7 @@ def test_a_module_that_decodes_rightly_but_not_many_rows_is_wrong(monkeypatch: p
         return right(self, x, position[:, :1].expand_as(position))
 
     made = series("gqa", "eager", scopes=["step", *WHOLE])
-    exact_copy = whole._exact
+    exact_copy = textbook.in_float32
 
     def unspoilt(attention: Any) -> Any:
         copied: Any = exact_copy(attention)
@@ -97,7 +97,7 @@ def test_a_module_that_decodes_rightly_but_not_many_rows_is_wrong(monkeypatch: p
         return copied
 
     monkeypatch.setattr(GroupedAttention, "query", query)
-    monkeypatch.setattr(whole, "_exact", unspoilt)
+    monkeypatch.setattr(textbook, "in_float32", unspoilt)
     assert wrong(rows_of(made, monkeypatch)) == set(WHOLE)
 
 
