@@ -152,8 +152,8 @@ def _told(folder: Path, results: Path, name: str) -> list[str]:
     from experiments.telling.judging.page import tell  # matplotlib is needed from here on
 
     again = shlex.join(["python", "-m", "experiments.report", f"runs={folder}"])
-    page, figure = tell(list(read(folder)[0].values()), results / "reports" / name, again)
-    return [f"report: {page}", f"figure: {figure} (and .svg)"]
+    page, figures = tell(list(read(folder)[0].values()), folder, results / "reports" / name, again)
+    return [f"report: {page}", *(f"figure: {figure} (and .svg)" for figure in figures)]
 
 
 def _progress(line: str) -> None:

@@ -42,7 +42,7 @@ def _report(values: Mapping[str, Any], command: str) -> None:
     out = Path(str(values["out"])) if values["out"] else Path("results", "reports", runs.resolve().name)
     scores, warnings = _scores(runs, values["quality"])
     if scores and not values["quality"] and next(runs.rglob(RECORDS), None) is None:
-        say("\n".join([*warnings, *_of_quality(scores, out, command)]))
+        say("\n".join([*warnings, *_of_quality(scores, runs, out, command)]))
         return
     # pandas, matplotlib and jinja2 are only needed from here on, and `--help` is not to wait for them
     from experiments.foretold import foreteller
@@ -72,12 +72,12 @@ def _scores(runs: Path, quality: object) -> tuple[list[Scored], list[str]]:
     return list(found.values()), [f"warning: {w}" for w in warnings]
 
 
-def _of_quality(scores: Sequence[Scored], out: Path, command: str) -> list[str]:
+def _of_quality(scores: Sequence[Scored], runs: Path, out: Path, command: str) -> list[str]:
     """The report of rows of quality alone; the lines that say where it is."""
     from experiments.telling.judging.page import tell
 
-    page, figure = tell(scores, out, command)
-    return [f"report: {page}", f"figure: {figure} (and .svg)"]
+    page, figures = tell(scores, runs, out, command)
+    return [f"report: {page}", *(f"figure: {figure} (and .svg)" for figure in figures)]
 
 
 def _as_typed(argument: str) -> str:

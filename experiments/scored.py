@@ -15,6 +15,7 @@ from experiments.record import point_key
 from experiments.records import append_lines
 
 SCORED = "quality.jsonl"
+LOSSES = "losses"  # the folder beside it
 SCHEMA = 1
 METHODS = ("original", "repeat", "mean_pool", "low_rank")
 SAME = 1e-9  # relative: a mean that was written and one that is computed again

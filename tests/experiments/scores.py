@@ -43,7 +43,7 @@ def scored(label: str = "gqa (original)", worse: float = 0.0, **given: Any) -> S
         "threads": 2,
         "versions": "torch 0",
         "commit": "abc",
-        "command": "python -m experiments.quality",
+        "command": "python -m experiments.run study=quality",
         "started_at": "2026-01-01T00:00:00+00:00",
     }
     return Scored(**{**values, **given})

@@ -22,12 +22,12 @@ from experiments.measuring.checkpoint.passing import Converted, visited
 from experiments.measuring.checkpoint.score import Score, score
 from experiments.measuring.device import find_device
 from experiments.measuring.distil import Schedule, distil
-from experiments.scored import Scored, perplexity, score_key
+from experiments.scored import LOSSES, Scored, perplexity, score_key
 from variants.contract.identity import identity_of
 from variants.protocols import Attention
 from variants.view import DTYPES
 
-LOSSES, UNDER_WAY = "losses", "under-way"
+UNDER_WAY = "under-way"
 SAMPLED = 4096  # numbers of each weight that tell a checkpoint from another
 
 Say = Callable[[str], None]

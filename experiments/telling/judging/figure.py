@@ -13,16 +13,17 @@ from experiments.telling.figures.axes import value_axis
 from experiments.telling.figures.canvas import Drawn, blank, footnote, save
 from experiments.telling.figures.endings import outside_legend
 from experiments.telling.figures.style import INK, MUTED, Style, apart
-from experiments.telling.judging.numbers import Judged
+from experiments.telling.judging.numbers import Judged, front
 from experiments.telling.words import binary_size, count, number
 
 HEADING = "Cache bytes against perplexity"
 MOST_TICKS = 6
 STAR = "*"
+FRONT = "#a8a8a8"
 
 
 @dataclass(frozen=True)
-class _Title:
+class Title:
     """What stands above the axes."""
 
     title: str
@@ -31,18 +32,22 @@ class _Title:
 
 def draw(found: Sequence[Judged], base: Scored, folder: Path, stem: str) -> Drawn:
     """Save the figure."""
-    figure, (ax,) = blank(HEADING, _Title(title(found, base)), [""])
+    figure, (ax,) = blank(HEADING, Title(title(found, base)), [""])
     looks = apart(it.label for it in found if it.before is not base)
     looks = {base.label: Style(INK, STAR, ""), **looks}
     sizes = [it.before.bytes_per_token for it in found]
     value_axis(ax, [row.perplexity for it in found for row in it.rows], "perplexity of held-out text, lower is better")
     _byte_axis(ax, sizes)
     ax.axhline(base.perplexity, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+    best = [it.last for it in front(found)]
+    sizes, values = [row.bytes_per_token for row in best], [row.perplexity for row in best]
+    ax.plot(sizes, values, color=FRONT, linewidth=1.4, drawstyle="steps-post", zorder=1)
     for it in found:
         _variant(ax, it, looks[it.label])
     remarks = [
         "Hollow: as converted. Filled: exact, or after distillation, each layer on its own. Dashed: the original's.",
-        "Bytes: one layer, one token. Perplexity starts at no zero; windows are few, the table has intervals.",
+        "Grey line: the Pareto front, of variants as last trained. Bytes: one layer, one token. Perplexity starts at "
+        "no zero; windows are few, the table has intervals.",
     ]
     footnote(figure, remarks)
     outside_legend(figure, {it.label: looks[it.label] for it in found}, lines=False)

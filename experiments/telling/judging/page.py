@@ -7,6 +7,8 @@ from experiments.scored import Scored
 from experiments.telling.figures.canvas import Drawn, look
 from experiments.telling.folder import FIGURES, PAGE, report_folder
 from experiments.telling.judging.figure import draw
+from experiments.telling.judging.losses import draw as draw_losses
+from experiments.telling.judging.losses import read_losses
 from experiments.telling.judging.numbers import Judged, comparable, front, judged, original
 from experiments.telling.judging.table import scores
 from experiments.telling.markdown import alt_text, code_block, escape, table
@@ -15,19 +17,23 @@ from experiments.telling.words import number
 STEM = "quality"
 
 
-def tell(rows: Sequence[Scored], out: Path, command: str) -> tuple[Path, Path]:
-    """Write the report's folder; the page and the figure. Raises ValueError where ``out`` is something else."""
+def tell(rows: Sequence[Scored], runs: Path, out: Path, command: str) -> tuple[Path, list[Path]]:
+    """Write the report's folder; the page and its figures. Raises ValueError where ``out`` is something else.
+
+    ``runs``: the folder that the rows are from, which has their loss curves.
+    """
     mine = comparable(rows)
     base, found = original(mine), judged(mine)
     with report_folder(out) as folder, look():
-        drawn = draw(found, base, folder / FIGURES, STEM)
+        losses = draw_losses(found, base, read_losses(runs, mine), folder / FIGURES)
+        drawn = [draw(found, base, folder / FIGURES, STEM), *([losses] if losses else [])]
         text = render(found, base, drawn, command, len(rows) - len(mine))
         # a path that the locale could not decode holds surrogates, which UTF-8 has no bytes for
         (folder / PAGE).write_text(text, encoding="utf-8", errors="replace", newline="\n")
-    return out / PAGE, out / FIGURES / f"{STEM}.png"
+    return out / PAGE, [out / FIGURES / f"{it.stem}.png" for it in drawn]
 
 
-def render(found: Sequence[Judged], base: Scored, drawn: Drawn, command: str, others: int = 0) -> str:
+def render(found: Sequence[Judged], base: Scored, drawn: Sequence[Drawn], command: str, others: int = 0) -> str:
     """The page's text; ``others`` are rows that it does not show."""
     lines = scores(found, base)
     commands = dict.fromkeys(row.command for it in found for row in it.rows)
@@ -36,14 +42,19 @@ def render(found: Sequence[Judged], base: Scored, drawn: Drawn, command: str, ot
         escape(scored_on(base)),
         table(lines.header, lines.rows),
         escape(best(found)),
-        f"![{alt_text(drawn.alt)}]({FIGURES}/{drawn.stem}.png)",
-        "\n".join(f"* {escape(remark)}" for remark in drawn.remarks),
+        *(part for it in drawn for part in _shown(it)),
         "## How",
         "\n".join(f"* {escape(said)}" for said in how(found, base, others)),
         "## Reproduce",
         *map(code_block, (*commands, command)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _shown(drawn: Drawn) -> tuple[str, str]:
+    """The figure, and its small print as text."""
+    remarks = "\n".join(f"* {escape(remark)}" for remark in drawn.remarks)
+    return f"![{alt_text(drawn.alt)}]({FIGURES}/{drawn.stem}.png)", remarks
 
 
 def best(found: Sequence[Judged]) -> str:
@@ -79,8 +90,8 @@ def how(found: Sequence[Judged], base: Scored, others: int = 0) -> list[str]:
             f"Distilled: {row.steps} steps per layer on {row.training_tokens:,} tokens of further topics, "
             f"learning rate {row.learning_rate:g} falling to zero, seed {row.seed}: each layer alone learns to give "
             "what the original's gives on the original's hidden states. The loss is the squared error over squared "
-            "outputs; curves are losses/<key>.npy. This is no uptraining of the whole model: training that is not "
-            "layer by layer, or longer, can regain more."
+            "outputs; curves by step and layer are in losses/. This is no uptraining of the whole model: training that "
+            "is not layer by layer, or longer, can regain more."
         )
     if others:
         said.append(f"{others} rows of the folder are not shown: of other text, another checkpoint or fewer steps.")

@@ -11,9 +11,9 @@ from experiments.measuring.checkpoint import quality
 from experiments.measuring.checkpoint.candidates import candidates, original
 from experiments.measuring.checkpoint.corpus import Corpus, Part
 from experiments.measuring.checkpoint.load import Checkpoint, load
-from experiments.measuring.checkpoint.quality import LOSSES, UNDER_WAY, Study, fingerprint_of, rows
+from experiments.measuring.checkpoint.quality import UNDER_WAY, Study, fingerprint_of, rows
 from experiments.measuring.distil import Schedule, distil
-from experiments.scored import Scored
+from experiments.scored import LOSSES, Scored
 from tests.experiments.measuring.checkpoint.tiny import save, tokens
 
 pytest.importorskip("transformers", reason="checkpoints are read by transformers")

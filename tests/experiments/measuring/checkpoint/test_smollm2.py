@@ -74,12 +74,13 @@ def test_it_writes_sense_within_three_gibibytes(tmp_path: Path) -> None:
 
 def test_quality_is_scored_and_training_regains_some_of_it(tmp_path: Path) -> None:
     sizes = ("window=128", "held_out=2", "calibration=4", "distil.windows=4", "distil.steps=6")
+    options = [f"quality.{it}" for it in ("variants=[mha,mla-160-32]", *sizes)]
     code = (
-        "import resource; from experiments.quality import main\n"
+        "import resource; from experiments.run import main\n"
         "try: main()\n"
         "finally: print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
-    said = shell("-c", code, "variants=[mha,mla-160-32]", *sizes, cwd=tmp_path)
+    said = shell("-c", code, "study=quality", *options, cwd=tmp_path)
     assert said.code == 0, said.err
     rows = {(row.label, row.steps): row for row in read(tmp_path / "results" / "runs" / "quality")[0].values()}
     own, mha = rows["gqa (original)", 0], rows["mha", 0]

@@ -9,10 +9,12 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.scored import LOSSES
 from experiments.telling.figures import canvas
 from experiments.telling.figures.canvas import look
 from experiments.telling.judging import figure as drawing
-from experiments.telling.judging.numbers import against, judged, original
+from experiments.telling.judging.losses import read_losses
+from experiments.telling.judging.numbers import against, comparable, front, judged, original
 from experiments.telling.judging.page import tell
 from experiments.telling.judging.table import scores
 from tests.experiments.scores import scored, study
@@ -106,7 +108,7 @@ def test_before_is_hollow_after_and_exact_are_filled_and_the_original_is_a_star(
 
 
 def test_the_page_names_text_training_and_what_does_not_follow(tmp_path: Path) -> None:
-    page, figure = tell(study(), tmp_path / "told", "python -m experiments.quality name='a b'")
+    page, (figure,) = tell(study(), tmp_path, tmp_path / "told", "python -m experiments.report runs='a b'")
     assert figure.is_file()
     assert figure.with_suffix(".svg").is_file()
     said = page.read_text()
@@ -117,14 +119,42 @@ def test_the_page_names_text_training_and_what_does_not_follow(tmp_path: Path) -
         "fitted to 4,096 tokens of other topics",
         "Distilled: 64 steps per layer on 16,384 tokens of further topics, learning rate 0.001",
         "no ranking for others follows",
-        "python -m experiments.quality name='a b'",
+        "python -m experiments.run study=quality",
+        "python -m experiments.report runs='a b'",
     ):
         assert part in said
     assert said.count("| mqa |") == 2
 
 
 def test_conversions_alone_are_told_as_such(tmp_path: Path) -> None:
-    page, _ = tell([row for row in study() if not row.steps], tmp_path / "told", "as typed")
+    page, _ = tell([row for row in study() if not row.steps], tmp_path, tmp_path / "told", "as typed")
     said = page.read_text()
     assert "nothing was trained" in said
     assert "Distilled" not in said
+
+
+def test_of_one_folder_the_rows_of_the_last_original_are_told(tmp_path: Path) -> None:
+    longer = scored("mqa", 0.2, steps=200, key="longer")
+    other = [scored(window=256, key="other"), scored("mqa", 1.0, window=256, key="other mqa")]
+    found = comparable([*other, *study(), longer])
+    assert [row.key for row in found if row.label == "mqa"] == ["mqa-0", "longer"]
+    assert {row.window for row in found} == {512}
+    page, _ = tell([*other, *study(), longer], tmp_path, tmp_path / "told", "as typed")
+    assert "3 rows of the folder are not shown" in page.read_text()
+
+
+def test_the_front_is_what_no_other_beats() -> None:
+    found = judged([*study(), scored("gqa (9 heads)", 3.0, bytes_per_token=700.0)])
+    assert [it.label for it in front(found)] == ["mqa", "mla (160 + 32)", "gqa (original)"]
+
+
+def test_losses_are_drawn_where_their_files_are(tmp_path: Path) -> None:
+    rows = [row for row in study() if row.steps]
+    (tmp_path / LOSSES).mkdir()
+    curve = np.linspace(0.06, 0.02, 64) * np.ones((30, 1))
+    np.save(tmp_path / LOSSES / f"{rows[0].key}.npy", curve)
+    np.save(tmp_path / LOSSES / f"{rows[1].key}.npy", curve[:, :5])  # of another run
+    assert read_losses(tmp_path, study()).keys() == {rows[0].key}
+    page, figures = tell(study(), tmp_path, tmp_path / "told", "as typed")
+    assert [path.name for path in figures] == ["quality.png", "quality-losses.png"]
+    assert f"{rows[0].label} 0.0600 to 0.0200." in page.read_text()
