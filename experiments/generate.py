@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from variants.protocols import Attention
 
 TYPED = "prompt="
+WINDOW, WINDOWS = 512, 8  # of text that lossy conversions are fitted to
 
 
 def generate(configs: Sequence[Composed]) -> int:
@@ -64,13 +65,13 @@ def _generate(config: Composed) -> None:
     loaded_s = time.perf_counter() - started
     prompt = _prompt(checkpoint, tokenizer, values["prompt"], tokens)
     capacity = len(prompt) + tokens
-    attentions = _attentions(checkpoint, values, capacity)
+    attentions, made = _attentions(checkpoint, values, capacity)
 
     def run() -> Run:
         return Run(checkpoint, attentions, policy, backend, capacity, kv_dtype)
 
     warm_up(run(), prompt, tokens)
-    say(_heading(checkpoint, attentions[0], config, loaded_s) + "\n")
+    say("\n".join([_heading(checkpoint, attentions[0], config, loaded_s), *made, ""]))
     writer, timed, ends = Writer(tokenizer, prompt), run(), _ends(checkpoint) if values["stop"] else ()
     said = greedy(timed, prompt, tokens, ends, writer)
     writer.close()
@@ -93,11 +94,21 @@ def _checked(values: dict[str, Any]) -> "tuple[int, Dtype, Dtype | None]":
     return values["tokens"], dtype, None if values["kv_dtype"] is None else Dtype.parse(values["kv_dtype"])
 
 
-def _attentions(checkpoint: "Checkpoint", values: dict[str, Any], capacity: int) -> "tuple[Attention, ...]":
+def _attentions(
+    checkpoint: "Checkpoint", values: dict[str, Any], capacity: int
+) -> "tuple[tuple[Attention, ...], list[str]]":
+    """The layers, and a line about what was done to their weights, if anything."""
     from experiments.measuring.checkpoint.conversion import attentions_as, windowed
+    from experiments.measuring.checkpoint.corpus import calibration_of, encoder
+    from experiments.measuring.checkpoint.words import converted
 
-    asked = attentions_as(checkpoint, values.get("attention"))
-    return windowed(asked, capacity) if values["storage"]["kind"] == "ring" else asked
+    def text() -> Any:
+        return calibration_of(encoder(checkpoint), min(WINDOW, checkpoint.most_tokens), WINDOWS).windows
+
+    made = attentions_as(checkpoint, values.get("attention"), text)
+    ring = values["storage"]["kind"] == "ring"
+    layers = windowed(made.attentions, capacity) if ring else made.attentions
+    return layers, converted(checkpoint, made)
 
 
 def _prompt(checkpoint: "Checkpoint", tokenizer: Any, text: object, tokens: int) -> list[int]:

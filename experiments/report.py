@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.door import CONF, Composed, open_door
+from experiments.records import RECORDS
+from experiments.scored import SCORED, Scored, read
 from experiments.terminal import say
 
 if TYPE_CHECKING:
@@ -36,6 +38,12 @@ def main() -> None:
 def _report(values: Mapping[str, Any], command: str) -> None:
     if not values["runs"]:
         raise ValueError("runs must name the folder of a run, e.g. runs=results/runs/quick; got nothing")
+    runs = Path(str(values["runs"]))
+    out = Path(str(values["out"])) if values["out"] else Path("results", "reports", runs.resolve().name)
+    scores, warnings = _scores(runs, values["quality"])
+    if scores and not values["quality"] and next(runs.rglob(RECORDS), None) is None:
+        say("\n".join([*warnings, *_of_quality(scores, runs, out, command)]))
+        return
     # pandas, matplotlib and jinja2 are only needed from here on, and `--help` is not to wait for them
     from experiments.foretold import foreteller
     from experiments.planned import planner
@@ -45,12 +53,31 @@ def _report(values: Mapping[str, Any], command: str) -> None:
     from experiments.telling.rule import Rule
     from experiments.telling.tell import Beside, tell
 
-    runs = Path(str(values["runs"]))
-    out = Path(str(values["out"])) if values["out"] else Path("results", "reports", runs.resolve().name)
     rule = dict(values["report"])
     evidence = read_evidence(CONF / "evidence", rule.pop("evidence", None))
-    beside = Beside(evidence, other_weight_elements(), planner(CONF), foreteller(CONF), read_doubts(CONF / "device"))
-    say(_closing(tell(runs, out, Rule.parse(rule), command, beside)))
+    doubts = read_doubts(CONF / "device")
+    beside = Beside(evidence, other_weight_elements(), planner(CONF), foreteller(CONF), doubts, scores)
+    told = tell(runs, out, Rule.parse(rule), command, beside)
+    say("\n".join([*warnings, _closing(told)]))
+
+
+def _scores(runs: Path, quality: object) -> tuple[list[Scored], list[str]]:
+    """Rows of quality, of ``runs`` itself where no other folder is named, and a warning per line that is none.
+
+    Raises ValueError if a folder is named and has none.
+    """
+    found, warnings = read(Path(str(quality)) if quality else runs)
+    if quality and not found:
+        raise ValueError(f"quality must be a folder with {SCORED} files below it; {quality} has no row")
+    return list(found.values()), [f"warning: {w}" for w in warnings]
+
+
+def _of_quality(scores: Sequence[Scored], runs: Path, out: Path, command: str) -> list[str]:
+    """The report of rows of quality alone; the lines that say where it is."""
+    from experiments.telling.judging.page import tell
+
+    page, figures = tell(scores, runs, out, command)
+    return [f"report: {page}", *(f"figure: {figure} (and .svg)" for figure in figures)]
 
 
 def _as_typed(argument: str) -> str:

@@ -2,23 +2,45 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from experiments.door import Composed, open_door
 
+ASKS = ("latency", "quality")
+Launch = Callable[[Sequence[Composed], str], int]
+
 
 def run(configs: Sequence[Composed]) -> int:
-    """Measure every series of the run; the exit code says whether all rows are clean."""
-    from experiments.launcher import launch  # torch: not needed for --help
-
-    return launch(configs, _command())
+    """Find out what the run asks for; the exit code says whether all rows are clean."""
+    return _launch(_asks(configs))(configs, _command())
 
 
 def check(configs: Sequence[Composed]) -> None:
     """ValueError if these configs cannot be the jobs of one run."""
     from experiments.launcher import check_jobs
 
+    if (asks := _asks(configs)) != "latency":
+        raise ValueError(f"other launchers send series of measurements elsewhere; this run asks for {asks}")
     check_jobs(configs)
+
+
+def _asks(configs: Sequence[Composed]) -> str:
+    """What all of the configs ask for."""
+    asks = {str(config.values["asks"]) for config in configs}
+    if len(asks) != 1 or not asks <= set(ASKS):
+        raise ValueError(f"asks must be one of {', '.join(ASKS)}, for all of a run; got {', '.join(sorted(asks))}")
+    return asks.pop()
+
+
+def _launch(asks: str) -> Launch:
+    """Imported here: ``--help`` is not to wait for torch."""
+    if asks == "quality":
+        from experiments import quality
+
+        return quality.launch
+    from experiments.launcher import launch
+
+    return launch
 
 
 def _command() -> str:

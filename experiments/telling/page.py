@@ -16,6 +16,8 @@ from experiments.telling.doubt import Doubts
 from experiments.telling.figures.canvas import Drawn
 from experiments.telling.folder import FIGURES
 from experiments.telling.frame import Tidy, distinct, family_order, plain
+from experiments.telling.judging.section import POINTER as MEASURED
+from experiments.telling.judging.section import Beside
 from experiments.telling.markdown import Markdown, alt_text, code_block, escape, table
 from experiments.telling.method import method
 from experiments.telling.needs import Needs
@@ -38,6 +40,7 @@ class Facts:
 
     ``aside``: what the rule says where the question is not asked; ``spreads``: per decision, what the same
     devices used otherwise would gain. ``silent``: numbers of settings that only tell what would flip the outcome.
+    ``quality``: of a small model, where that was scored.
     """
 
     tidy: Tidy
@@ -55,6 +58,7 @@ class Facts:
     spreads: Sequence[str | None] = ()
     silent: frozenset[int] = frozenset()
     doubts: Doubts = field(default_factory=dict)
+    quality: Beside | None = None
 
 
 def render(facts: Facts) -> str:
@@ -101,7 +105,8 @@ def _context(facts: Facts) -> dict[str, Any]:
         "silent": len(facts.silent),
         "needs": _needs(facts.rule.needs),
         "several": any(page.several for page in facts.pages),
-        "quality": f"{QUALITY} {POINTER}" if facts.published else QUALITY,
+        "quality": " ".join(_of_quality(facts)),
+        "judged": facts.quality,
         "turning": facts.turning,
         "published": facts.published,
         "decisions": [
@@ -129,6 +134,12 @@ def _context(facts: Facts) -> dict[str, Any]:
         "commands": distinct(plain(rows["command"])),
         "command": facts.command,
     }
+
+
+def _of_quality(facts: Facts) -> list[str]:
+    """That it is not part of the outcome, and where the report tells of it."""
+    pointers = ((facts.published, POINTER), (facts.quality, MEASURED))
+    return [QUALITY, *(pointer for there, pointer in pointers if there)]
 
 
 def _question(facts: Facts) -> list[tuple[str, str]]:

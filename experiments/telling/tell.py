@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.records import Loaded, load
+from experiments.scored import Scored
 from experiments.telling.aside import aside_table
 from experiments.telling.decision import Decision, decide_all
 from experiments.telling.doubt import Doubts
@@ -14,9 +15,10 @@ from experiments.telling.figures.canvas import Drawn
 from experiments.telling.flipping import flipping
 from experiments.telling.focus import Focus
 from experiments.telling.folder import FIGURES, HTML, PAGE, report_folder
-from experiments.telling.frame import Tidy, distinct, plain, tidy
+from experiments.telling.frame import Tidy, distinct, family_order, plain, tidy
 from experiments.telling.gallery import sections as gallery
 from experiments.telling.html.render import render_html
+from experiments.telling.judging import section as judging
 from experiments.telling.page import Facts, render
 from experiments.telling.plots import draw_all, draw_evidence, draw_supports
 from experiments.telling.published import of_variants, published
@@ -47,7 +49,7 @@ class Beside:
     ``evidence``: what papers report; said of the variants that have rows. ``others``: weights outside of the attention
     layers by model. ``planner``: what the page's sliders and figures of what was not run compute with, for the models
     named in the records. ``foretell``: what the planner says of measured rows. ``doubts``: how far predicted rows are
-    off.
+    off. ``scores``: rows of quality, of a small model that stands in for none.
     """
 
     evidence: Sequence[Evidence] = ()
@@ -55,6 +57,7 @@ class Beside:
     planner: Planner = lambda models: None
     foretell: Foretell = nothing
     doubts: Doubts = field(default_factory=dict)
+    scores: Sequence[Scored] = ()
 
 
 ALONE = Beside()
@@ -94,6 +97,8 @@ def _facts(
     sections = gallery(scene)
     papers = of_variants(beside.evidence, distinct(plain(told.table["attention"])))
     placed = draw_evidence(pages, papers, folder)
+    variants = sorted(distinct(plain(told.table["attention"])), key=family_order)
+    quality = judging.beside(beside.scores, variants, papers, folder)
     flips = flipping(focus, decisions, rule, beside.others, beside.doubts, folder)
     facts = Facts(
         told,
@@ -111,10 +116,14 @@ def _facts(
         flips.spreads,
         focus.silent,
         beside.doubts,
+        quality,
     )
     inside = (block.figure for section in sections for block in section.blocks)
     every = [figure for page in figures for figure in page]
-    return facts, [*every, *filter(None, (*matrices, *inside, placed, *flips.figures))]
+    return facts, [
+        *every,
+        *filter(None, (*matrices, *inside, placed, quality.figure if quality else None, *flips.figures)),
+    ]
 
 
 def _loaded(runs: Path) -> Loaded:

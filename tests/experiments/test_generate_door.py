@@ -8,7 +8,7 @@ import pytest
 from experiments.generate import main, quoted
 from tests.blocking import not_installed
 from tests.experiments.builders import Street, shell
-from tests.experiments.measuring.checkpoint.tiny import save, with_tokenizer
+from tests.experiments.measuring.checkpoint.tiny import save, with_letters, with_tokenizer
 
 PROMPT = "prompt=w3 w1 w4 w1 w5 w9"
 
@@ -54,6 +54,28 @@ def test_text_times_and_bytes_are_told(street: Street, model: str) -> None:
 def test_the_text_does_not_depend_on_who_keeps_and_reads_it(street: Street, model: str, how: list[str]) -> None:
     texts = [street.knock(main, model, PROMPT, "tokens=7", *more).out.splitlines()[2] for more in ([], how)]
     assert texts[0] == texts[1] != ""
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (["attention=mha"], "to mha (4:4 heads of 8): heads repeated, exact"),
+        (["attention=mqa"], "to mqa (4:1 heads of 8): heads averaged, lossy, mean relative error of a layer 0."),
+        (
+            ["attention=mla", "attention.kv_lora_rank=16", "backend=eager"],
+            "to mla (latent 16, absorbed): keys and values at low rank, lossy, mean relative error of a layer 0.",
+        ),
+    ],
+)
+def test_another_attention_is_converted_and_says_what_it_lost(
+    street: Street, tmp_path: Path, how: list[str], said: str
+) -> None:
+    model = f"checkpoint={with_letters(save(tmp_path / 'model'))}"  # real text is to say something to it
+    answer = street.knock(main, model, PROMPT, "tokens=7", *how)
+    assert (answer.code, answer.err) == (0, "")
+    (line,) = [line for line in answer.out.splitlines() if line.startswith("converted")]
+    assert line.startswith(f"converted from gqa (4:2 heads of 8) {said}")
+    assert "as its layout predicts" in answer.out
 
 
 def test_it_stops_where_the_model_does(street: Street, model: str) -> None:
@@ -107,7 +129,8 @@ def test_quotes_of_ones_own_stay(street: Street) -> None:
         (["dtype=int8"], "cpu cannot multiply int8 activations"),
         (["dtype=huge"], "huge"),
         (["backend=wings"], "Could not find 'backend/wings'"),
-        (["attention=mha"], "attention must be the checkpoint's own, gqa (4:2 heads of 8)"),
+        (["attention=gta"], "attention must be the checkpoint's own, gqa (4:2 heads of 8)"),
+        (["attention=mla"], "kv_lora_rank must be at most the 28 columns"),
         (["attention=gqa", "attention.wings=2"], "wings"),
         (["storage=paged"], "sdpa cannot do storage paged"),
         (["backend=triton_split_kv"], "triton"),

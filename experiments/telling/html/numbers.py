@@ -18,7 +18,8 @@ def numbers(facts: Facts) -> dict[str, Table]:
 
 def _in_sections(facts: Facts) -> Iterator[tuple[Drawn, Table]]:
     """A section's figure shows its own table, or those of the whole section together."""
-    for section in filter(None, (*facts.sections, facts.published, facts.turning)):
+    judged = facts.quality.section if facts.quality else None
+    for section in filter(None, (*facts.sections, judged, facts.published, facts.turning)):
         tables = [block.table for block in section.blocks if block.table]
         for block in section.blocks:
             if block.figure and (block.table or tables):

@@ -9,6 +9,7 @@ import torch
 from experiments.measuring.checkpoint.hub import silence
 from experiments.measuring.checkpoint.load import load
 from experiments.measuring.checkpoint.source import PACKAGE, find_source, packaged
+from experiments.scored import read
 from tests.experiments.builders import shell
 from tests.experiments.measuring.checkpoint.smollm2 import NEW
 
@@ -69,3 +70,34 @@ def test_it_writes_sense_within_three_gibibytes(tmp_path: Path) -> None:
     assert "The capital of France is Paris" in said.out
     assert "as its layout predicts" in said.out
     assert int(said.out.split()[-1]) < 3 * 2**20  # KiB
+
+
+def test_quality_is_scored_and_training_regains_some_of_it(tmp_path: Path) -> None:
+    sizes = ("window=128", "held_out=2", "calibration=4", "distil.windows=4", "distil.steps=6")
+    options = [f"quality.{it}" for it in ("variants=[mha,mla-160-32]", *sizes)]
+    code = (
+        "import resource; from experiments.run import main\n"
+        "try: main()\n"
+        "finally: print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    said = shell("-c", code, "study=quality", *options, cwd=tmp_path)
+    assert said.code == 0, said.err
+    rows = {(row.label, row.steps): row for row in read(tmp_path / "results" / "runs" / "quality")[0].values()}
+    own, mha = rows["gqa (original)", 0], rows["mha", 0]
+    before, after = rows["mla (160 + 32)", 0], rows["mla (160 + 32)", 6]
+    assert 2 < own.perplexity < 40
+    assert mha.perplexity == pytest.approx(own.perplexity, rel=1e-4)
+    assert mha.divergence < 1e-5
+    assert after.divergence < before.divergence
+    assert [row.bytes_per_token for row in (mha, own, before)] == [4 * 2 * 64 * 9, 4 * 2 * 64 * 3, 4 * 192]
+    assert int(said.out.split()[-1]) < 3 * 2**20  # KiB
+
+
+def test_heads_repeated_write_the_same(tmp_path: Path) -> None:
+    said = [
+        shell("-m", "experiments.generate", "prompt=The capital of France is", "tokens=12", *how, cwd=tmp_path).out
+        for how in ((), ("attention=mha",))
+    ]
+    texts = [next(line for line in out.splitlines() if line.startswith("The capital")) for out in said]
+    assert texts[0] == texts[1]
+    assert "heads repeated, exact" in said[1]

@@ -135,6 +135,18 @@ def with_tokenizer(folder: Path) -> Path:
     return folder
 
 
+def with_letters(folder: Path) -> Path:
+    """The folder with a tokenizer of single characters, for which real text is not one word that it does not know."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    known = "?abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .,()'\n"[:VOCABULARY]
+    letters = Tokenizer(models.WordLevel({letter: number for number, letter in enumerate(known)}, unk_token="?"))
+    letters.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    PreTrainedTokenizerFast(tokenizer_object=letters, unk_token="?").save_pretrained(folder)
+    return folder
+
+
 def save_gguf(path: Path, kind: str, leave_out: Collection[str] = (), **fields: Any) -> Any:
     """A GGUF file as llama.cpp writes one, and the model that is in it; ``fields`` are further strings of the file."""
     from gguf import GGUFWriter
