@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.door import CONF, Composed, open_door
+from experiments.learned import LEARNED
 from experiments.terminal import say
 
 if TYPE_CHECKING:
@@ -36,6 +37,14 @@ def main() -> None:
 def _report(values: Mapping[str, Any], command: str) -> None:
     if not values["runs"]:
         raise ValueError("runs must name the folder of a run, e.g. runs=results/runs/quick; got nothing")
+    runs = Path(str(values["runs"]))
+    out = Path(str(values["out"])) if values["out"] else Path("results", "reports", runs.resolve().name)
+    if (runs / LEARNED).is_file():
+        from experiments.telling.learning import tell as learning
+
+        told = learning.tell(runs, out, command)
+        say(f"{told.summary}\nreport: {told.page}")
+        return
     # pandas, matplotlib and jinja2 are only needed from here on, and `--help` is not to wait for them
     from experiments.foretold import foreteller
     from experiments.planned import planner
@@ -45,8 +54,6 @@ def _report(values: Mapping[str, Any], command: str) -> None:
     from experiments.telling.rule import Rule
     from experiments.telling.tell import Beside, tell
 
-    runs = Path(str(values["runs"]))
-    out = Path(str(values["out"])) if values["out"] else Path("results", "reports", runs.resolve().name)
     rule = dict(values["report"])
     evidence = read_evidence(CONF / "evidence", rule.pop("evidence", None))
     beside = Beside(evidence, other_weight_elements(), planner(CONF), foreteller(CONF), read_doubts(CONF / "device"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from experiments.door import Composed, open_door
 
-ASKS = ("latency",)
+ASKS = ("latency", "learning")
 Launch = Callable[[Sequence[Composed], str], int]
 
 
@@ -34,6 +34,10 @@ def _asks(configs: Sequence[Composed]) -> str:
 
 def _launch(asks: str) -> Launch:
     """Imported here: ``--help`` is not to wait for torch."""
+    if asks == "learning":
+        from experiments import learning
+
+        return learning.launch
     from experiments.launcher import launch
 
     return launch
