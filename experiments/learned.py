@@ -24,10 +24,11 @@ class Training:
     ``cache_bytes``: what a token leaves in one layer, by the variant's layout. ``curve``: [step, loss, accuracy] on the
     same held-out data, the last of which are ``loss`` and ``accuracy``. ``data``: a hash of what was seen, equal where
     batches were. ``chance``: accuracy of guessing; None where nothing is known of it. ``key`` hashes all that decides
-    the training. ValueError for a value that cannot be.
+    the training, ``setting`` what must be alike for variants to be compared. ValueError for a value that cannot be.
     """
 
     key: str
+    setting: str
     schema: int = SCHEMA
     study: str
     attention: str

@@ -32,21 +32,18 @@ class Job:
     seed: int
 
     @property
-    def key(self) -> str:
-        """A hash of all that decides the training; where it runs and what else is trained is no part of it."""
+    def setting(self) -> str:
+        """A hash of what must be alike for two variants to be compared."""
         lesson = self.lesson
         common = {name: getattr(lesson, name) for name in ("evaluations", "warmup", "weight_decay", "device")}
-        return point_key(
-            {
-                **common,
-                "spec": identity_of(self.matched.spec),
-                "kind": self.kind,
-                "model": asdict(lesson.model),
-                "mlp_width": self.matched.mlp_width,
-                "task": {"name": self.task, **asdict(lesson.task(self.task))},
-                "seed": self.seed,
-            }
-        )
+        task = {"name": self.task, **asdict(lesson.task(self.task))}
+        return point_key({**common, "model": asdict(lesson.model), "task": task, "baseline": self.baseline})
+
+    @property
+    def key(self) -> str:
+        """A hash of all that decides the training."""
+        own = {"spec": identity_of(self.matched.spec), "mlp_width": self.matched.mlp_width, "seed": self.seed}
+        return point_key({"setting": self.setting, "kind": self.kind, **own})
 
 
 @dataclass(frozen=True)
@@ -86,6 +83,7 @@ def ended(job: Job, said: Said, result: Learned | str, started: datetime) -> Tra
         fate["seconds"] = result.seconds
     return Training(
         key=job.key,
+        setting=job.setting,
         study=said.study,
         attention=job.attention,
         kind=job.kind,

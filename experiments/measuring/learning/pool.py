@@ -41,7 +41,7 @@ def learn_all(jobs: Sequence[Job], said: Said, workers: int) -> Iterator[tuple[J
         return
     waiting, running = list(jobs), dict[Any, _Running]()
     context = get_context("forkserver")
-    context.set_forkserver_preload(["experiments.measuring.learning.train"])
+    context.set_forkserver_preload(["experiments.measuring.learning.pool"])
     try:
         while waiting or running:
             while waiting and len(running) < workers:

@@ -10,19 +10,7 @@ from experiments.telling.frame import family_order
 from experiments.telling.learning.over_seeds import Interval, difference
 
 ENOUGH = 0.95  # recall of the baseline, each seed's, from which on others are compared with it
-ALIKE = (
-    "steps",
-    "batch",
-    "context",
-    "pairs",
-    "learning_rate",
-    "hidden_size",
-    "layers",
-    "heads",
-    "vocabulary",
-    "baseline",
-    "device",
-)
+ALIKE = ("task", "setting", "device")  # of rows that are compared
 
 
 @dataclass(frozen=True)
@@ -83,7 +71,7 @@ def results(rows: Sequence[Training]) -> list[Result]:
     """One per task and setting; recall first."""
 
     def setting(row: Training) -> tuple[str, ...]:
-        return (row.task, *(repr(getattr(row, name)) for name in ALIKE))
+        return tuple(getattr(row, name) for name in ALIKE)
 
     return [_result(list(group)) for _, group in groupby(sorted(rows, key=setting), key=setting)]
 
