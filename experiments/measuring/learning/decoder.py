@@ -62,20 +62,21 @@ class Decoder(nn.Module):
         x = self.embedding(tokens)
         for layer in self.layers:
             x = layer(x)
-        return F.linear(self.norm(x), self.embedding.weight)
+        return F.linear(self.norm(x) * x.shape[-1] ** -0.5, self.embedding.weight)
 
     @torch.no_grad()
     def _start(self, seed: int, layers: int) -> None:
-        """Matrices normal with columns^-0.5, less by sqrt(2 layers) where hidden states grow; norms begin at one.
+        """The embedding normal with 1, other matrices with columns^-0.5, less by sqrt(2 layers) where states grow.
 
-        That last is GPT-2's (Radford et al. 2019, section 2.3). The embedding is no smaller than other matrices: beside
-        what layers add, a token would be lost that a small one gives, and recall was then not learned.
+        Tied so, logits need a factor (T5's, Raffel et al. 2020: hidden_size^-0.5); a smaller embedding needs none, but
+        its tokens are lost beside what layers add, and recall then takes many times the steps. The last factor is
+        GPT-2's (Radford et al. 2019, section 2.3). Norms begin at one.
         """
         source = torch.Generator().manual_seed(seed)
         for name, weight in self.named_parameters():
             if weight.ndim < 2:
                 continue
-            spread = weight.shape[1] ** -0.5
+            spread = 1.0 if name.startswith("embedding") else weight.shape[1] ** -0.5
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 spread /= (2 * layers) ** 0.5
             weight.normal_(0, spread, generator=source)

@@ -148,7 +148,7 @@ class Lesson:
 
 
 def _several(name: str, value: object) -> tuple[Any, ...]:
-    found = tuple(value) if isinstance(value, list | tuple) else (value,)
+    found: tuple[Any, ...] = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not found or len(set(map(repr, found))) < len(found):
         raise ValueError(f"learning.{name} must name at least one, and none twice; got {list(found)}")
     return found

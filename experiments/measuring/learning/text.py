@@ -19,7 +19,8 @@ def corpus() -> tuple[bytes, bytes]:
     A hash of a topic's name decides, so that a topic stays where it is when others come and go. A text that stands
     under a name of either side is never on both.
     """
-    train, held_out = [], []
+    train: list[bytes] = []
+    held_out: list[bytes] = []
     for name, text in sorted(topics.items()):
         (held_out if _share(name) < HELD_OUT else train).append(text.encode())
     known = set(train)

@@ -59,7 +59,9 @@ def train(lesson: Lesson, matched: Matched, task: str, seed: int) -> Learned:
     return Learned(curve, digest(lesson, task, seed), time.perf_counter() - began)
 
 
-def _lessons(lesson: Lesson, model: Decoder, task: str, seed: int, unseen: list[Batch]) -> Iterator[Judged]:
+def _lessons(
+    lesson: Lesson, model: Decoder, task: str, seed: int, unseen: list[tuple[Tensor, Tensor]]
+) -> Iterator[Judged]:
     """Go through all steps; what the decoder is worth at each stop."""
     steps, device = lesson.task(task).steps, unseen[0][0].device
     stops = {round(steps * n / lesson.evaluations) for n in range(lesson.evaluations + 1)}
@@ -78,7 +80,7 @@ def _lessons(lesson: Lesson, model: Decoder, task: str, seed: int, unseen: list[
 
 
 @torch.no_grad()
-def judge(model: nn.Module, unseen: list[Batch], step: int) -> Judged:
+def judge(model: nn.Module, unseen: list[tuple[Tensor, Tensor]], step: int) -> Judged:
     """Mean loss and accuracy over all held-out targets."""
     loss = right = asked = 0.0
     for inputs, targets in unseen:
