@@ -1,14 +1,17 @@
 """``study=train_small`` as a user types it, with decoders that take a moment."""
 
+from datetime import UTC, datetime
+from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from experiments import learning
+from experiments import launcher, learning
 from experiments.learned import read
 from experiments.measuring.learning import pool
 from experiments.run import main
-from tests.experiments.builders import Street
+from tests.experiments.builders import Street, shell
 
 TINY = (
     "study=train_small",
@@ -88,10 +91,6 @@ def test_a_process_that_is_lost_takes_no_other_training_with_it(
 
 
 def _dying(context, job):
-    from datetime import UTC, datetime
-    from multiprocessing import Pipe
-    from types import SimpleNamespace
-
     ours, theirs = Pipe(duplex=False)
     theirs.close()
     gone = SimpleNamespace(join=lambda: None, exitcode=7)
@@ -119,13 +118,15 @@ def _dying(context, job):
         ("learning.text.learning_rate=-1", "learning.text.learning_rate must be a number > 0"),
         ("learning.model.num_attention_heads=3", "learning.model.num_attention_heads must divide model.hidden_size"),
         ("+learning.colour=1", "learning has no field 'colour'"),
-        ("learning.model.mlp_width=1", "parameters must match within 1% by the MLP width"),
+        ("learning.model.mlp_width=1 learning.attention=[mha,mla]", "parameters must match within 1% by the MLP width"),
         ("resume=never", "resume must be one of"),
         ("name=../up", "name must be letters"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_line_and_nothing_is_written(street: Street, argument: str, said: str) -> None:
-    answer = street.knock(main, *(a for a in TINY if a.split("=")[0] != argument.split("=")[0]), argument)
+    typed = argument.split(" ")
+    named = {one.split("=")[0] for one in typed}
+    answer = street.knock(main, *(a for a in TINY if a.split("=")[0] not in named), *typed)
     assert answer.code == 2, answer
     assert said in answer.err
     assert len(answer.err.splitlines()) == 1
@@ -146,6 +147,15 @@ def test_nothing_may_be_there_where_resume_is_none(street: Street) -> None:
 
 
 def test_the_launcher_s_codes_are_those_of_other_runs() -> None:
-    from experiments import launcher
-
     assert (learning.UNCLEAN, learning.INTERRUPTED) == (launcher.UNCLEAN, launcher.INTERRUPTED)
+
+
+@pytest.mark.slow
+def test_processes_side_by_side_learn_what_one_learns(street: Street, tmp_path: Path) -> None:
+    few = [argument for argument in TINY if "workers" not in argument and "seeds" not in argument]
+    for name, workers in (("one", 1), ("two", 2)):
+        words = ("-m", "experiments.run", *few, f"name={name}", f"learning.workers={workers}", "learning.seeds=[3]")
+        assert shell(*words, cwd=tmp_path, OMP_NUM_THREADS="1").code == 0
+    one, two = ({row.key: row.curve for row in read(tmp_path / "results/runs" / name).rows} for name in ("one", "two"))
+    assert one == two
+    assert len(one) == 4

@@ -17,7 +17,9 @@ from experiments.telling.words import binary_size, plain_number
 
 AGAINST, CURVES = "Trained from scratch: cache bytes against what was learned", "Learning curves on held-out data"
 LABELS = {"recall": "recall accuracy", "text": "bits per byte"}
+DASHED = f"Dashed: {ENOUGH:.0%}, which the baseline must reach with every seed, or nothing is ranked."
 GAP = 0.075  # of a panel's height from one name to the next
+NEAR = 1.45  # times the bytes; names of points further apart stand clear of each other
 MARGIN = 0.1  # of the span of values, above and below
 
 
@@ -35,6 +37,7 @@ def draw_against(found: Sequence[Result], folder: Path, stem: str, ranked: bool)
             _against(ax, it)
         notes = [
             "Bars: 95 % Student's t intervals over seeds, cut at 0 and 1. Parameters are matched. No axis starts at 0.",
+            *([DASHED] if any(it.task == "recall" for it in found) else []),
             *([] if ranked else ["No ranking: the page says why."]),
         ]
         footnote(figure, notes)
@@ -78,13 +81,25 @@ def _against(ax: Axes, it: Result) -> None:
     _score_axis(ax, it)
     ax.set_ylim(low, high)
     heights = [(standing.score.mean - low) / (high - low) for standing in it.standings]
-    for standing, size, at in zip(it.standings, sizes, spread(heights, GAP, 0.03, 0.97), strict=True):
+    for standing, size, at in zip(it.standings, sizes, _levels(sizes, heights), strict=True):
         style = look_of[standing.one.attention]
         ax.vlines(size, *_ends(standing), color=style.colour, linewidth=1.4)
         ax.plot(size, standing.score.mean, style.marker, color=style.colour, ms=7, markeredgecolor="white")
         place: Any = {"textcoords": "offset points", "va": "center", "fontsize": NAME_SIZE, "color": MUTED}
         place["bbox"] = {"boxstyle": "square,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
         ax.annotate(standing.one.attention, xy=(size, low + at * (high - low)), xytext=(9, 0), **place)
+
+
+def _levels(sizes: Sequence[float], heights: Sequence[float]) -> list[float]:
+    """Where names stand: at their points, but for those so near each other that names would cover them."""
+    levels = [0.0] * len(sizes)
+    order = sorted(range(len(sizes)), key=lambda i: sizes[i])
+    while order:
+        near = [i for i in order if sizes[i] < NEAR * sizes[order[0]]]
+        order = order[len(near) :]
+        for i, level in zip(near, spread([heights[i] for i in near], GAP, 0.03, 0.97), strict=True):
+            levels[i] = level
+    return levels
 
 
 def _score_axis(ax: Axes, it: Result) -> None:

@@ -3,8 +3,10 @@
 import pytest
 
 from experiments.measuring.learning.decoder import Decoder
+from experiments.measuring.learning.job import jobs
 from experiments.measuring.learning.lesson import Lesson
 from experiments.measuring.learning.match import parameters
+from tests.builders import config
 from tests.experiments.lessons import FAMILY, jobs_of, lesson, shipped
 
 
@@ -40,8 +42,5 @@ def test_a_mismatch_is_one_line_that_says_what_to_do() -> None:
 
 
 def test_a_run_without_its_baseline_is_refused() -> None:
-    from experiments.measuring.learning.job import jobs
-    from tests.builders import config
-
     with pytest.raises(ValueError, match="must hold the baseline mha; got mla"):
         jobs(lesson(), {"mla": config("attention")["mla"]}, "mha")
