@@ -15,17 +15,20 @@ def section(configs: Sequence[Composed], name: str) -> Mapping[str, Any]:
 
     Raises ValueError for a sweep, a part of a run, and whatever else was set that only series of measurements have.
     """
-    if len(configs) != 1 or configs[0].job is not None:
-        raise ValueError(f"study={name} is one run: give lists below {name}=, and leave out sweeps and other launchers")
     config = configs[0]
+    study = config.choices.get("study")
+    if len(configs) != 1 or config.job is not None:
+        raise ValueError(
+            f"study={study} is one run: give lists below {name}., and leave out sweeps and other launchers"
+        )
     typed = [group for group, chosen in config.choices.items() if chosen is not None and _is_for_series(group)]
     known = {**_defaults(), **config.values}
     typed += [key for key, value in _defaults().items() if key not in RUN and known[key] != value]
     typed += [key for key in known if key not in (*RUN, *_defaults(), *typed, name)]
     if typed:
-        raise ValueError(f"study={name} takes options below {name}. and {', '.join(RUN[1:4])}; got {', '.join(typed)}")
+        raise ValueError(f"study={study} takes options below {name}. and {', '.join(RUN[1:4])}; got {', '.join(typed)}")
     if not isinstance(config.values.get(name), Mapping):
-        raise ValueError(f"asks={name} needs options below {name}, which study={name} brings; got none")
+        raise ValueError(f"asks={name} needs options below {name}, which its study brings; got none")
     return dict(config.values[name])
 
 

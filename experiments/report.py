@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.door import CONF, Composed, open_door
+from experiments.learned import LEARNED
 from experiments.records import RECORDS
 from experiments.scored import SCORED, Scored, read
 from experiments.terminal import say
@@ -40,6 +41,9 @@ def _report(values: Mapping[str, Any], command: str) -> None:
         raise ValueError("runs must name the folder of a run, e.g. runs=results/runs/quick; got nothing")
     runs = Path(str(values["runs"]))
     out = Path(str(values["out"])) if values["out"] else Path("results", "reports", runs.resolve().name)
+    if (runs / LEARNED).is_file():
+        say(_of_learning(runs, out, command))
+        return
     scores, warnings = _scores(runs, values["quality"])
     if scores and not values["quality"] and next(runs.rglob(RECORDS), None) is None:
         say("\n".join([*warnings, *_of_quality(scores, runs, out, command)]))
@@ -70,6 +74,14 @@ def _scores(runs: Path, quality: object) -> tuple[list[Scored], list[str]]:
     if quality and not found:
         raise ValueError(f"quality must be a folder with {SCORED} files below it; {quality} has no row")
     return list(found.values()), [f"warning: {w}" for w in warnings]
+
+
+def _of_learning(runs: Path, out: Path, command: str) -> str:
+    """The report of trainings; what they came to, and where it is."""
+    from experiments.telling.learning import tell
+
+    told = tell.tell(runs, out, command)
+    return f"{told.summary}\nreport: {told.page}"
 
 
 def _of_quality(scores: Sequence[Scored], runs: Path, out: Path, command: str) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from experiments.door import Composed, open_door
 
-ASKS = ("latency", "quality")
+ASKS = ("latency", "quality", "learning")
 Launch = Callable[[Sequence[Composed], str], int]
 
 
@@ -38,6 +38,10 @@ def _launch(asks: str) -> Launch:
         from experiments import quality
 
         return quality.launch
+    if asks == "learning":
+        from experiments import learning
+
+        return learning.launch
     from experiments.launcher import launch
 
     return launch
