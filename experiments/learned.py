@@ -1,13 +1,12 @@
 """Trainings as rows, in one file per run: what a variant learned of a task from a seed, and what it was."""
 
-import json
-import math
-import types
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, get_args, get_origin, get_type_hints
+from typing import ClassVar
 
-from experiments.records import append_lines
+from experiments import records
+from experiments.columns import Row
 
 LEARNED = "learning.jsonl"
 SCHEMA = 1
@@ -18,7 +17,7 @@ _LEARNED = ("loss", "accuracy", "curve", "data")  # what only a training that en
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class Training(Row):
     """One training. ``loss``: nats per held-out target; ``accuracy``: the share of them that was right.
 
     ``cache_bytes``: what a token leaves in one layer, by the variant's layout. ``curve``: [step, loss, accuracy] on the
@@ -27,6 +26,8 @@ class Training:
     the training, ``setting`` what must be alike for variants to be compared. ValueError for a value that cannot be.
     """
 
+    WORD: ClassVar[str] = "training"
+    SCHEMA: ClassVar[int] = SCHEMA
     key: str
     setting: str
     schema: int = SCHEMA
@@ -54,7 +55,7 @@ class Training:
     reason: str | None = None
     loss: float | None = None
     accuracy: float | None = None
-    curve: list[list[float]] | None = None
+    curve: tuple[tuple[float, ...], ...] | None = None
     data: str | None = None
     seconds: float | None = None
     threads: int | None = None
@@ -66,8 +67,7 @@ class Training:
     started_at: str
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            _check(field.name, getattr(self, field.name))
+        self.check_types()
         for name, allowed in (("task", TASKS), ("status", STATUSES), ("schema", (SCHEMA,))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {allowed}; got {getattr(self, name)!r}")
@@ -83,81 +83,20 @@ class Training:
             raise ValueError(f"accuracy must be from 0 to 1; got {self.accuracy}")
         _check_curve(self.curve, self.steps, (self.loss, self.accuracy))
 
-    def to_json(self) -> str:
-        """One line of strict JSON."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return json.dumps(values, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
-    @classmethod
-    def from_json(cls, line: str) -> Self:
-        """Parse one line; ValueError if it is torn or no such row."""
-        raw = json.loads(line, parse_constant=_no_constant)
-        if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-            raise ValueError(f"expected a training of schema {SCHEMA}; got {line[:60]!r}")
-        if unknown := set(raw) - {field.name for field in fields(cls)}:
-            raise ValueError(f"a training has no columns {sorted(unknown)}")
-        try:
-            return cls(**raw)
-        except TypeError as error:
-            raise ValueError(f"a training lacks columns: {error}") from None
+def append(folder: Path, row: Training) -> None:
+    """Add a row to the folder's file, flushed and synced when this returns."""
+    records.append(folder / LEARNED, row)
 
 
-@dataclass(frozen=True)
-class Read:
-    """The last row of each key, in file order, and a warning for each line that is none."""
-
-    rows: tuple[Training, ...]
-    warnings: tuple[str, ...]
+def read(folder: Path) -> tuple[dict[str, Training], list[str]]:
+    """The rows below a folder by key, the last of each, and a warning for each line that is none."""
+    return records.last_of_each(folder, LEARNED, Training)
 
 
-def append(folder: Path, *rows: Training) -> None:
-    """Add rows to a run's file and bring them to the disk."""
-    folder.mkdir(parents=True, exist_ok=True)
-    append_lines(folder / LEARNED, *(row.to_json() for row in rows))
-
-
-def read(folder: Path) -> Read:
-    """What a run's folder holds; nothing if there is no such file."""
-    path = folder / LEARNED
-    rows: dict[str, Training] = {}
-    warnings = []
-    for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], start=1):
-        if not line.strip():
-            continue
-        try:
-            row = Training.from_json(line.decode())
-        except ValueError as error:
-            warnings.append(f"{path}:{number}: skipped a line: {error}")
-        else:
-            rows[row.key] = row
-    return Read(tuple(rows.values()), tuple(warnings))
-
-
-def _check(name: str, value: Any) -> None:
-    """Of the annotated type; numbers finite."""
-    allowed = _TYPES[name]
-    if type(value) not in allowed and not (type(value) is int and float in allowed):
-        raise ValueError(f"{name} must be {' or '.join(t.__name__ for t in allowed)}; got {value!r}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{name} must be finite; got {value!r}")
-
-
-def _check_curve(curve: Any, steps: int, end: tuple[float | None, float | None]) -> None:
+def _check_curve(curve: Sequence[Sequence[float]] | None, steps: int, end: tuple[float | None, float | None]) -> None:
     if curve is None:
         return
-    whole = all(isinstance(point, list) and len(point) == 3 for point in curve)
+    whole = all(len(point) == 3 for point in curve)
     if not whole or [steps, *end] != list(curve[-1]) or [p[0] for p in curve] != sorted({p[0] for p in curve}):
         raise ValueError(f"curve must be [step, loss, accuracy] with rising steps, ending in [{steps}, {end}]")
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is not JSON")
-
-
-def _types() -> dict[str, tuple[type, ...]]:
-    hints = get_type_hints(Training)
-    each = {name: get_args(hint) if isinstance(hint, types.UnionType) else (hint,) for name, hint in hints.items()}
-    return {name: tuple(get_origin(kind) or kind for kind in kinds) for name, kinds in each.items()}
-
-
-_TYPES = _types()

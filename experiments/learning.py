@@ -54,10 +54,9 @@ def launch(configs: Sequence[Composed], command: str) -> int:
 
 
 def _train(folder: Path, wanted: Sequence[Job], said: Said, workers: int, resume: str) -> int:
-    found = learned.read(folder)
-    for warning in found.warnings:
+    rows, warnings = learned.read(folder)
+    for warning in warnings:
         _note(f"warning: {warning}")
-    rows = {row.key: row for row in found.rows}
     if resume == "none" and (there := [job for job in wanted if job.key in rows]):
         raise ValueError(f"{folder} already holds {len(there)} of these trainings, and resume=none; give another name=")
     left = [job for job in wanted if not _settled(rows.get(job.key), resume)]

@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-import math
-import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, get_args, get_type_hints
+from typing import Any, ClassVar
+
+from experiments.columns import Row
 
 SCHEMA = 1
 STATUSES = (
@@ -43,7 +43,7 @@ _CLOCKED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measurement:
+class Measurement(Row):
     """One layer, whole batch, one rank, one scope, one point. Units are in the names; null = the status has no value.
 
     ``context`` counts cached tokens attended, the new ones included. ``cache_bytes`` is logical (layout),
@@ -71,6 +71,8 @@ class Measurement:
     Raises ValueError if the status does not allow the fields that are set.
     """
 
+    WORD: ClassVar[str] = "record"
+    SCHEMA: ClassVar[int] = SCHEMA
     key: str
     schema: int = SCHEMA
     study: str | None = None
@@ -152,8 +154,7 @@ class Measurement:
     started_at: str | None = None
 
     def __post_init__(self) -> None:
-        for name, value in self.columns().items():
-            _check_type(name, value)
+        self.check_types()
         _one_of("status", self.status, STATUSES)
         _one_of("scope", self.scope, SCOPES)
         _one_of("origin", self.origin, ("measured", "predicted"))
@@ -177,28 +178,6 @@ class Measurement:
         if self.latency_us_p50 is not None and self.latency_us_p50 <= 0:
             raise ValueError(f"latency_us_p50 must be > 0; got {self.latency_us_p50}")
 
-    def columns(self) -> dict[str, Any]:
-        """The row as a mapping from column to value, in column order."""
-        return {name: getattr(self, name) for name in _TYPES}
-
-    def to_json(self) -> str:
-        """One line of strict JSON: no NaN, no infinity."""
-        return json.dumps(self.columns(), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, line: str) -> Self:
-        """Parse one line; ValueError if it is torn, of another schema, or breaks a rule above."""
-        raw = json.loads(line, parse_constant=_no_constant)
-        if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-            raise ValueError(f"expected a record of schema {SCHEMA}; got {line[:60]!r}")
-        unknown = set(raw) - set(_TYPES)
-        if unknown:
-            raise ValueError(f"record has unknown columns {sorted(unknown)}")
-        try:
-            return cls(**raw)
-        except TypeError as error:
-            raise ValueError(f"record lacks columns: {error}") from None
-
 
 def point_key(identity: Mapping[str, Any]) -> str:
     """Hash of everything that decides a measurement; equal settings give equal keys on every machine."""
@@ -216,39 +195,6 @@ def apart(reason: str) -> list[str]:
     return reason.split(ALSO)
 
 
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is not JSON")
-
-
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} must be one of {allowed}; got {value!r}")
-
-
-def _check_type(name: str, value: object) -> None:
-    allowed = _TYPES[name]
-    if type(value) is int and not -(2**63) <= value < 2**63:
-        raise ValueError(f"{name} must fit into 64 bits; got a number of {value.bit_length()}")
-    if float in allowed and type(value) is int:
-        return
-    if type(value) not in allowed:
-        raise ValueError(f"{name} must be {' or '.join(t.__name__ for t in allowed)}; got {value!r}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{name} must be finite (null says 'no value'); got {value!r}")
-    if isinstance(value, str) and not value.isascii():
-        _check_text(name, value)
-
-
-def _check_text(name: str, value: str) -> None:
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can name and no file can hold
-        raise ValueError(f"{name} must be text that UTF-8 can hold; got {value!r}") from None
-
-
-def _types() -> dict[str, tuple[type, ...]]:
-    hints = get_type_hints(Measurement)
-    return {name: get_args(hint) if isinstance(hint, types.UnionType) else (hint,) for name, hint in hints.items()}
-
-
-_TYPES = _types()

@@ -62,7 +62,7 @@ class Recorded:
     def _add(self, path: Path) -> None:
         last: dict[str, Earlier] = {}
         tries: Counter[str] = Counter()
-        for found in stream(path):
+        for found in stream(path, Measurement):
             if isinstance(found, str):
                 self.warnings.append(found)
                 continue

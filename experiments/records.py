@@ -1,15 +1,17 @@
-"""Where rows live: one append-only file of JSON lines per series."""
+"""Where rows live: append-only files of JSON lines, of measurements one per series."""
 
 import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from experiments.columns import Row
 from experiments.record import Measurement
 
 RECORDS = "records.jsonl"
+Kind = TypeVar("Kind", bound=Row)
 
 
 class SeriesLog:
@@ -21,8 +23,13 @@ class SeriesLog:
 
     def append(self, *rows: Measurement) -> None:
         """Add rows; a torn last line left by a killed run is closed first so that it spoils nothing else."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        append_lines(self.path, *(row.to_json() for row in rows))
+        append(self.path, *rows)
+
+
+def append(path: Path, *rows: Row) -> None:
+    """Add rows to a file, which is made with its folder if it is not there, and bring them to the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    append_lines(path, *(row.to_json() for row in rows))
 
 
 def append_lines(path: Path, *lines: str) -> None:
@@ -68,7 +75,7 @@ def read(path: Path) -> Loaded:
     """Read one file of records, in file order; unreadable lines are skipped with a warning."""
     rows: list[Measurement] = []
     warnings: list[str] = []
-    for found in stream(path):
+    for found in stream(path, Measurement):
         if isinstance(found, Measurement):
             rows.append(found)
         else:
@@ -76,14 +83,27 @@ def read(path: Path) -> Loaded:
     return Loaded(tuple(rows), tuple(warnings))
 
 
-def stream(path: Path) -> Iterator[Measurement | str]:
+def last_of_each(folder: Path, name: str, kind: type[Kind]) -> tuple[dict[str, Kind], list[str]]:
+    """The rows in files of a name below a folder by key, the last of each, and a warning for each line that is none."""
+    rows: dict[str, Kind] = {}
+    warnings = []
+    for path in sorted(folder.rglob(name)):
+        for found in stream(path, kind):
+            if isinstance(found, str):
+                warnings.append(found)
+            else:
+                rows[found.key] = found
+    return rows, warnings
+
+
+def stream(path: Path, kind: type[Kind]) -> Iterator[Kind | str]:
     """The rows of one file, one after the other; a warning in the place of each line that is none."""
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
             if not raw.strip():
                 continue
             try:
-                yield Measurement.from_json(raw.decode())
+                yield kind.from_json(raw.decode())
             except ValueError as error:
                 torn = " (torn last line of an interrupted run)" if not raw.endswith(b"\n") else ""
                 yield f"{path}:{number}: skipped a line: {error}{torn}"

@@ -4,15 +4,15 @@ Rows of quality are no timed rows, and lie in a file of their own, ``quality.jso
 the disk before the next one is computed, and of one key the last row counts.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, get_args, get_type_hints
+from typing import Any, ClassVar
 
+from experiments import records
+from experiments.columns import Row
 from experiments.record import point_key
-from experiments.records import append_lines
 
 SCORED = "quality.jsonl"
 LOSSES = "losses"  # the folder beside it
@@ -22,7 +22,7 @@ SAME = 1e-9  # relative: a mean that was written and one that is computed again
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scored:
+class Scored(Row):
     """A checkpoint with one attention in the place of its own, scored on held-out text.
 
     ``label`` tells variants of one kind apart (``mla (96 + 32)``: latent and rotary columns). ``bytes_per_token`` are
@@ -34,6 +34,8 @@ class Scored:
     curves are ``losses/<key>.npy``, [layers, steps]. Raises ValueError for numbers that contradict each other.
     """
 
+    WORD: ClassVar[str] = "score"
+    SCHEMA: ClassVar[int] = SCHEMA
     key: str
     schema: int = SCHEMA
     checkpoint: str
@@ -68,8 +70,7 @@ class Scored:
     started_at: str
 
     def __post_init__(self) -> None:
-        for name in _TYPES:
-            _check_type(name, getattr(self, name))
+        self.check_types()
         if self.method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}; got {self.method!r}")
         if not self.nll or len(self.nll) != len(self.kl):
@@ -86,20 +87,6 @@ class Scored:
         """Tokens that were foretold."""
         return len(self.nll) * (self.window - 1)
 
-    def to_json(self) -> str:
-        """One line of strict JSON."""
-        values = {name: getattr(self, name) for name in _TYPES}
-        return json.dumps(values, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, line: str) -> Self:
-        """Parse one line; ValueError if it is torn, of another schema, or breaks a rule above."""
-        raw = json.loads(line)
-        if not isinstance(raw, dict) or raw.get("schema") != SCHEMA or set(raw) != set(_TYPES):
-            raise ValueError(f"expected a score of schema {SCHEMA}; got {line[:60]!r}")
-        lists = {name: tuple(raw[name]) for name in ("nll", "kl") if isinstance(raw[name], list)}
-        return cls(**{**raw, **lists})
-
 
 def score_key(identity: Mapping[str, Any]) -> str:
     """Hash of everything that decides a score; equal settings give equal keys on every machine."""
@@ -113,49 +100,13 @@ def perplexity(nll: Sequence[float]) -> float:
 
 def append(folder: Path, row: Scored) -> None:
     """Add a row to the folder's file, flushed and synced when this returns."""
-    append_lines(folder / SCORED, row.to_json())
+    records.append(folder / SCORED, row)
 
 
 def read(folder: Path) -> tuple[dict[str, Scored], list[str]]:
     """The rows below a folder by key, the last of each, and a warning for each line that is none."""
-    rows: dict[str, Scored] = {}
-    warnings = []
-    for path in sorted(folder.rglob(SCORED)):
-        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-            try:
-                row = Scored.from_json(line.decode())
-            except ValueError as error:
-                warnings.append(f"{path}:{number}: skipped a line: {error}")
-            else:
-                rows[row.key] = row
-    return rows, warnings
+    return records.last_of_each(folder, SCORED, Scored)
 
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
-
-
-def _check_type(name: str, value: object) -> None:
-    allowed = _TYPES[name]
-    listed = tuple in allowed and isinstance(value, tuple)
-    numbers: tuple[object, ...] = value if isinstance(value, tuple) and listed else (value,)
-    kinds = (float,) if listed else allowed
-    if any(type(n) not in kinds and not (float in kinds and type(n) is int) for n in numbers):
-        raise ValueError(f"{name} must be {' or '.join(t.__name__ for t in allowed)}; got {value!r}")
-    if any(isinstance(n, float) and not math.isfinite(n) for n in numbers):
-        raise ValueError(f"{name} must be finite; got {value!r}")
-
-
-def _types() -> dict[str, tuple[type, ...]]:
-    hints = get_type_hints(Scored)
-    named = {field.name: hints[field.name] for field in fields(Scored)}
-    return {name: _kinds(hint) for name, hint in named.items()}
-
-
-def _kinds(hint: Any) -> tuple[type, ...]:
-    if hint == tuple[float, ...]:
-        return (tuple,)
-    return get_args(hint) or (hint,)
-
-
-_TYPES = _types()

@@ -87,7 +87,7 @@ def training(attention: str = "mha", score: float = 0.97, **changes: Any) -> Tra
         "status": "ok",
         "loss": score,
         "accuracy": min(score, 1.0),
-        "curve": [[0, 4.0, 0.03], [10, score, min(score, 1.0)]],
+        "curve": ((0, 4.0, 0.03), (10, score, min(score, 1.0))),
         "data": f"data-{changes.get('seed', 0)}",
         "seconds": 1.0,
         "threads": 1,

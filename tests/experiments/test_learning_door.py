@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from experiments import launcher, learning
-from experiments.learned import read
+from experiments.learned import Training, read
 from experiments.measuring.learning import pool
 from experiments.run import main
 from tests.experiments.builders import Street, shell
@@ -32,10 +32,14 @@ TINY = (
 RUN = Path("results", "runs", "train_small")
 
 
+def trainings(folder: Path) -> list[Training]:
+    return list(read(folder)[0].values())
+
+
 def test_rows_and_a_page_are_there_and_the_same_command_does_nothing_more(street: Street) -> None:
     first = street.knock(main, *TINY)
     assert first.code == 0, first
-    rows = read(street.folder / RUN).rows
+    rows = trainings(street.folder / RUN)
     assert sorted((row.task, row.attention, row.seed) for row in rows) == [
         (task, name, seed) for task in ("recall", "text") for name in ("mha", "mqa") for seed in (0, 1)
     ]
@@ -46,7 +50,7 @@ def test_rows_and_a_page_are_there_and_the_same_command_does_nothing_more(street
     again = street.knock(main, *TINY)
     assert again.code == 0
     assert "trainings: 8 are there, 0 to run" in again.err
-    assert read(street.folder / RUN).rows == rows
+    assert trainings(street.folder / RUN) == rows
 
 
 def test_what_had_ended_stays_when_a_run_is_broken_off_and_is_not_trained_again(
@@ -64,16 +68,16 @@ def test_what_had_ended_stays_when_a_run_is_broken_off_and_is_not_trained_again(
     monkeypatch.setattr(pool, "train", broken_off)
     answer = street.knock(main, *TINY)
     assert answer.code == 130
-    assert len(read(street.folder / RUN).rows) == 3
+    assert len(trainings(street.folder / RUN)) == 3
     monkeypatch.setattr(pool, "train", train)
     assert "trainings: 3 are there, 5 to run" in street.knock(main, *TINY).err
-    assert len(read(street.folder / RUN).rows) == 8
+    assert len(trainings(street.folder / RUN)) == 8
 
 
 def test_a_training_that_diverges_is_a_row_with_a_reason_and_is_tried_again_when_asked(street: Street) -> None:
     wild = (*TINY, "learning.tasks=[text]", "learning.text.learning_rate=1e30", "learning.attention=[mha]")
     assert street.knock(main, *wild).code == 3
-    rows = read(street.folder / RUN).rows
+    rows = trainings(street.folder / RUN)
     assert {row.status for row in rows} == {"error"}
     assert "not finite" in str(rows[0].reason)
     assert "2 are there, 0 to run" in street.knock(main, *wild).err
@@ -86,7 +90,7 @@ def test_a_process_that_is_lost_takes_no_other_training_with_it(
     monkeypatch.setattr(pool, "_start", _dying)
     answer = street.knock(main, *TINY, "learning.workers=2", "learning.seeds=[0]")
     assert answer.code == 3
-    rows = read(street.folder / RUN).rows
+    rows = trainings(street.folder / RUN)
     assert [row.reason for row in rows] == ["its process ended with exit code 7 and no answer"] * 4
 
 
@@ -156,6 +160,6 @@ def test_processes_side_by_side_learn_what_one_learns(street: Street, tmp_path: 
     for name, workers in (("one", 1), ("two", 2)):
         words = ("-m", "experiments.run", *few, f"name={name}", f"learning.workers={workers}", "learning.seeds=[3]")
         assert shell(*words, cwd=tmp_path, OMP_NUM_THREADS="1").code == 0
-    one, two = ({row.key: row.curve for row in read(tmp_path / "results/runs" / name).rows} for name in ("one", "two"))
+    one, two = ({row.key: row.curve for row in trainings(tmp_path / "results/runs" / name)} for name in ("one", "two"))
     assert one == two
     assert len(one) == 4

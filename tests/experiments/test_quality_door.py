@@ -169,7 +169,7 @@ def test_what_cannot_be_is_refused_in_one_line(street: Street, model: str, optio
         (["+wings=2"], "got wings"),
         (["shard=0/2"], "got shard"),
         (["-m", "seed=1,2"], "Could not override 'seed'"),
-        (["-m", "name=a,b"], "study=quality is one run: give lists below quality="),
+        (["-m", "name=a,b"], "study=quality is one run: give lists below quality."),
         (["hydra/launcher=joblib", "-m", "name=a,b"], "this run asks for quality"),
         (["resume=some"], "resume must be one of missing, failed, all, none; got 'some'"),
         (["name=../x"], "name must be letters"),
@@ -186,7 +186,7 @@ def test_what_would_be_ignored_is_refused_in_one_line(street: Street, options: l
 
 def test_asked_for_without_its_options_it_says_what_is_missing(street: Street) -> None:
     assert (
-        "asks=quality needs options below quality, which study=quality brings"
+        "asks=quality needs options below quality, which its study brings"
         in street.knock(run, "asks=quality", *(f"~{group}" for group in GROUPS)).refusal
     )
 

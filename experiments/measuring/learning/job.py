@@ -78,7 +78,7 @@ def ended(job: Job, said: Said, result: Learned | str, started: datetime) -> Tra
     lesson, spec, sizes = job.lesson, job.matched.spec, job.lesson.task(job.task)
     fate: dict[str, Any] = {"status": "error", "reason": result}
     if isinstance(result, Learned):
-        curve = [[at.step, at.loss, at.accuracy] for at in result.curve]
+        curve = tuple((at.step, at.loss, at.accuracy) for at in result.curve)
         fate = {"status": "ok", "curve": curve, "loss": curve[-1][1], "accuracy": curve[-1][2], "data": result.data}
         fate["seconds"] = result.seconds
     return Training(

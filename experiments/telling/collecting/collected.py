@@ -76,7 +76,7 @@ def record_files(places: Sequence[Path]) -> list[Path]:
 def _rows(files: Sequence[Path], told: Collected, newest: Newest) -> Iterator[Measurement]:
     """Rows of all files as they are read, counted on the way."""
     for file in files:
-        for found in stream(file):
+        for found in stream(file, Measurement):
             if isinstance(found, Measurement):
                 told.read += 1
                 newest.see(found)

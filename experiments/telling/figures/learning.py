@@ -112,7 +112,7 @@ def _score_axis(ax: Axes, it: Result) -> None:
 
 
 def _curve(standing: Standing, style: Style) -> Curve:
-    curve = standing.one.curve or []
+    curve = standing.one.curve or ()
     seeds = [standing.at(point) for point in range(1, len(curve))]
     steps, means = tuple(int(at[0]) for at in curve[1:]), tuple(sum(values) / len(values) for values in seeds)
     return Curve(

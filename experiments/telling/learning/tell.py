@@ -26,17 +26,17 @@ def tell(runs: Path, out: Path, command: str) -> Told:
 
     Raises ValueError, before anything is written, if there is no readable training, or ``out`` holds something else.
     """
-    found = read(runs)
-    if not found.rows:
-        first = f"; the first: {found.warnings[0]}" if found.warnings else ""
+    rows, warnings = read(runs)
+    if not rows:
+        first = f"; the first: {warnings[0]}" if warnings else ""
         raise ValueError(f"{runs / LEARNED} must hold at least one readable training; it has none{first}")
-    settings = _together(results(found.rows))
+    settings = _together(results(list(rows.values())))
     with report_folder(out) as folder:
         figures = [_draw(alike, folder / FIGURES, number) for number, alike in enumerate(settings, start=1)]
-        text = page(settings, figures, command, found.warnings)
+        text = page(settings, figures, command, warnings)
         (folder / PAGE).write_text(text, encoding="utf-8", errors="replace", newline="\n")
     said = [line for alike in settings for line in verdict(alike)]
-    return Told(out / PAGE, "\n".join([*(f"warning: {w}" for w in found.warnings), *said]))
+    return Told(out / PAGE, "\n".join([*(f"warning: {w}" for w in warnings), *said]))
 
 
 def _together(found: Sequence[Result]) -> list[list[Result]]:

@@ -19,7 +19,8 @@ def filled(folder: Path, best: float = 0.99) -> Path:
     for seed in range(3):
         for name, lower in (("mha", 0.0), (RANKED, 0.1)):
             at = best - lower - seed / 1000
-            append(folder, training(name, at, seed=seed), training(name, 2 + at, seed=seed, task="text", pairs=None))
+            append(folder, training(name, at, seed=seed))
+            append(folder, training(name, 2 + at, seed=seed, task="text", pairs=None))
     return folder
 
 
