@@ -121,7 +121,7 @@ def test_beside_timed_rows_quality_has_a_section_and_a_line_per_variant(street: 
     page = Path("told/report.md").read_text()
     assert page.split("## Decision Outcome")[1].split("\n\n")[1].startswith("**choose gqa**")
     assert "### Quality, measured on a small model" in page
-    (line,) = [it for it in page.splitlines() if it.startswith("| mqa |") and "with 50 % of its bytes" in it]
+    (line,) = [it for it in page.splitlines() if it.startswith("| mqa |") and "with 50 % of the original's bytes" in it]
     assert "MQA 37.9" in line
     assert "not this report's model" in page
     assert Path("told/figures/quality.png").is_file()

@@ -56,7 +56,7 @@ def _door(*arguments: str, cwd: Path, code: str = "", **environment: str) -> sub
 
 
 def _values(runs: Path, out: Path | None) -> Composed:
-    return Composed({"runs": str(runs), "out": out and str(out), "report": RULE}, {})
+    return Composed({"runs": str(runs), "out": out and str(out), "quality": None, "report": RULE}, {})
 
 
 def _files(folder: Path) -> dict[str, bytes]:
@@ -159,7 +159,7 @@ def test_bad_input_is_one_error_with_nothing_written(tmp_path: Path, arguments: 
     changed = {k.removeprefix("report."): float(v) for k, v in given.items() if k.startswith("report.")}
     paths = {k: str(tmp_path / given[k]) if k in given else None for k in ("runs", "out")}
     with pytest.raises((ValueError, FileNotFoundError)) as error:
-        report([Composed({**paths, "report": {**RULE, **changed}}, {})], "again")
+        report([Composed({**paths, "quality": None, "report": {**RULE, **changed}}, {})], "again")
     assert said in str(error.value).replace(f"{tmp_path}/", "")
     assert "\n" not in str(error.value)
     assert _files(tmp_path) == before

@@ -72,7 +72,8 @@ def _said(it: Judged, base: Scored) -> str:
     if it.before is base:
         return "1x: it is the original"
     exact = ", exact" if it.before.exact else "" if it.after else ", not trained"
-    return f"{ratio(it.last, base)} with {percent(it.last.bytes_per_token / base.bytes_per_token)} of its bytes{exact}"
+    share = percent(it.last.bytes_per_token / base.bytes_per_token)
+    return f"{ratio(it.last, base)} with {share} of the original's bytes{exact}"
 
 
 def _published(variant: str, papers: Collection[Evidence]) -> str:
