@@ -4,7 +4,6 @@ import json
 import math
 import types
 from dataclasses import fields
-from functools import cache
 from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 LARGEST = 2**63  # what a column of whole numbers can hold
@@ -19,15 +18,23 @@ class Row:
     key: str
     WORD: ClassVar[str]
     SCHEMA: ClassVar[int]
+    _types: ClassVar[dict[str, tuple[type, ...]]]
+
+    @classmethod
+    def column_types(cls) -> dict[str, tuple[type, ...]]:
+        """The types that each column may have, in column order."""
+        if "_types" not in cls.__dict__:
+            cls._types = _types_of(cls)
+        return cls._types
 
     def check_types(self) -> None:
         """ValueError for a value that its column cannot hold: of another type, not finite, no text."""
-        for name, allowed in column_types(type(self)).items():
+        for name, allowed in self.column_types().items():
             _check_type(name, getattr(self, name), allowed)
 
     def columns(self) -> dict[str, Any]:
         """The row as a mapping from column to value, in column order."""
-        return {name: getattr(self, name) for name in column_types(type(self))}
+        return {name: getattr(self, name) for name in self.column_types()}
 
     def to_json(self) -> str:
         """One line of strict JSON: no NaN, no infinity."""
@@ -39,29 +46,21 @@ class Row:
         raw = json.loads(line, parse_constant=_no_constant)
         if not isinstance(raw, dict) or raw.get("schema") != cls.SCHEMA:
             raise ValueError(f"expected a {cls.WORD} of schema {cls.SCHEMA}; got {line[:60]!r}")
-        known = column_types(cls)
+        known = cls.column_types()
         if unknown := set(raw) - set(known):
             raise ValueError(f"{cls.WORD} has unknown columns {sorted(unknown)}")
-        for name in _tuples(cls):
-            raw[name] = _frozen(raw.get(name))
+        given = {name: _frozen(value) if tuple in known[name] else value for name, value in raw.items()}
         try:
-            return cls(**raw)
+            return cls(**given)
         except TypeError as error:
             raise ValueError(f"{cls.WORD} lacks columns: {error}") from None
 
 
-@cache
-def column_types(row: type[Any]) -> dict[str, tuple[type, ...]]:
-    """The types that each column may have, in column order."""
+def _types_of(row: Any) -> dict[str, tuple[type, ...]]:
     hints = get_type_hints(row)
     named = {field.name: hints[field.name] for field in fields(row)}
     each = {name: get_args(hint) if isinstance(hint, types.UnionType) else (hint,) for name, hint in named.items()}
     return {name: tuple(get_origin(kind) or kind for kind in kinds) for name, kinds in each.items()}
-
-
-@cache
-def _tuples(row: type[Any]) -> tuple[str, ...]:
-    return tuple(name for name, allowed in column_types(row).items() if tuple in allowed)
 
 
 def _frozen(value: object) -> object:

@@ -10,6 +10,7 @@ import pytest
 from experiments import launcher, learning
 from experiments.learned import Training, read
 from experiments.measuring.learning import pool
+from experiments.measuring.learning.train import train
 from experiments.run import main
 from tests.experiments.builders import Street, shell
 
@@ -57,7 +58,6 @@ def test_what_had_ended_stays_when_a_run_is_broken_off_and_is_not_trained_again(
     street: Street, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[tuple[str, str, int]] = []
-    train = pool.train
 
     def broken_off(lesson, matched, task, seed):
         if len(trained) == 3:
