@@ -25,7 +25,9 @@ def section(configs: Sequence[Composed], name: str) -> Mapping[str, Any]:
     typed += [key for key, value in _defaults().items() if key not in RUN and config.values.get(key, value) != value]
     if typed:
         raise ValueError(f"study={study} takes options below {name}. and {', '.join(RUN[1:4])}; got {', '.join(typed)}")
-    return dict(config.values[name])
+    if not isinstance(found := config.values.get(name), Mapping):
+        raise ValueError(f"study={study} needs its options below {name}.; got {found!r}")
+    return dict(found)
 
 
 def _is_for_series(group: str) -> bool:

@@ -123,10 +123,10 @@ class Lesson:
         )
 
     def __post_init__(self) -> None:
-        if not set(self.tasks) <= set(TASKS):
+        if not all(task in TASKS for task in self.tasks):
             raise ValueError(f"learning.tasks must be of {', '.join(TASKS)}; got {', '.join(map(str, self.tasks))}")
         for seed in self.seeds:
-            if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
+            if type(seed) is not int or not 0 <= seed < 2**31:
                 raise ValueError(f"learning.seeds must be whole numbers from 0 to 2^31 - 1; got {seed!r}")
         if self.device not in DEVICES:
             raise ValueError(f"learning.device must be one of {', '.join(DEVICES)}; got {self.device!r}")

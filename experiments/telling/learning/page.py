@@ -14,8 +14,8 @@ LIMITS = (
     "Tiny decoders, trained briefly: what such a run shows is how fast and how well each variant learns here. It says "
     "nothing of the models that these variants were made for, and no latency is in it.",
     "One learning rate and schedule for all variants; none was tuned for any of them.",
-    "Recall is learned suddenly, and some come to it later than others, when the learning rate is falling already: what "
-    "they could do, more steps would show (learning.recall.steps).",
+    "Recall is learned suddenly, and some come to it later than others, when the learning rate is falling already: "
+    "what they could do, more steps would show (learning.recall.steps).",
     "Intervals are over seeds alone, Student's t at 95 %, and not corrected for the number of comparisons. A score "
     "near its bound has no symmetric interval.",
     "Held-out data are the same for all variants and seeds.",
