@@ -10,7 +10,7 @@ import pytest
 from experiments import launcher, learning
 from experiments.learned import Training, read
 from experiments.measuring.learning import pool
-from experiments.measuring.learning.train import train
+from experiments.measuring.learning import train as training
 from experiments.run import main
 from tests.experiments.builders import Street, shell
 
@@ -58,6 +58,7 @@ def test_what_had_ended_stays_when_a_run_is_broken_off_and_is_not_trained_again(
     street: Street, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[tuple[str, str, int]] = []
+    train = training.train
 
     def broken_off(lesson, matched, task, seed):
         if len(trained) == 3:
@@ -113,6 +114,9 @@ def _dying(context, job):
         ("learning.attention=[mha,mha]", "must name each variant once; got mha twice"),
         ("learning.seeds=[]", "learning.seeds must name at least one"),
         ("learning.seeds=[-1]", "learning.seeds must be whole numbers"),
+        ("learning=null", "asks=learning needs options below learning, which its study brings; got none"),
+        ("learning.tasks=[{a:1}]", "learning.tasks must be of recall, text; got {'a': 1}"),
+        ("learning.recall=5", "learning.recall must be a mapping; got 5"),
         ("learning.tasks=[chess]", "learning.tasks must be of recall, text; got chess"),
         ("learning.device=tpu", "learning.device must be one of cpu, cuda; got 'tpu'"),
         ("learning.workers=0", "learning.workers must be a whole number >= 1"),
@@ -130,7 +134,8 @@ def _dying(context, job):
 def test_bad_input_is_one_line_and_nothing_is_written(street: Street, argument: str, said: str) -> None:
     typed = argument.split(" ")
     named = {one.split("=")[0] for one in typed}
-    answer = street.knock(main, *(a for a in TINY if a.split("=")[0] not in named), *typed)
+    others = [a for a in TINY if not any(a.startswith((f"{name}=", f"{name}.")) for name in named)]
+    answer = street.knock(main, *others, *typed)
     assert answer.code == 2, answer
     assert said in answer.err
     assert len(answer.err.splitlines()) == 1

@@ -123,7 +123,7 @@ class Lesson:
         )
 
     def __post_init__(self) -> None:
-        if not set(self.tasks) <= set(TASKS):
+        if not all(task in TASKS for task in self.tasks):
             raise ValueError(f"learning.tasks must be of {', '.join(TASKS)}; got {', '.join(map(str, self.tasks))}")
         for seed in self.seeds:
             if type(seed) is not int or not 0 <= seed < 2**31:

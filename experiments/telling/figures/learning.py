@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from experiments.telling.figures.canvas import Drawn, blank, footnote, look, save
-from experiments.telling.figures.curve import Curve, draw_curves
+from experiments.telling.figures.curve import NAN, Curve, draw_curves
 from experiments.telling.figures.endings import NAME_SIZE, name_curves, spread
 from experiments.telling.figures.style import MUTED, Style, styles
-from experiments.telling.learning.results import ENOUGH, Result, Standing
+from experiments.telling.learning.results import ENOUGH, Result, Standing, score
 from experiments.telling.words import binary_size, plain_number
 
 AGAINST, CURVES = "Trained from scratch: cache bytes against what was learned", "Learning curves on held-out data"
@@ -20,6 +20,7 @@ LABELS = {"recall": "recall accuracy", "text": "bits per byte"}
 DASHED = f"Dashed: {ENOUGH:.0%}, which the baseline must reach with every seed, or nothing is ranked."
 GAP = 0.075  # of a panel's height from one name to the next
 NEAR = 1.45  # times the bytes; names of points further apart stand clear of each other
+ASIDE = 1.06  # times the bytes; far less than what tells variants apart
 MARGIN = 0.1  # of the span of values, above and below
 
 
@@ -36,7 +37,7 @@ def draw_against(found: Sequence[Result], folder: Path, stem: str, ranked: bool)
         for ax, it in zip(axes, found, strict=True):
             _against(ax, it)
         notes = [
-            "Bars: 95 % Student's t intervals over seeds, cut at 0 and 1. Parameters are matched. No axis starts at 0.",
+            "Bars: 95 % Student's t intervals over seeds, cut at 0 and 1. Dots: seeds. Parameters are matched.",
             *([DASHED] if any(it.task == "recall" for it in found) else []),
             *([] if ranked else ["No ranking: the page says why."]),
         ]
@@ -47,17 +48,21 @@ def draw_against(found: Sequence[Result], folder: Path, stem: str, ranked: bool)
 
 
 def draw_curves_of(found: Sequence[Result], folder: Path, stem: str) -> Drawn:
-    """Means over seeds, and from the worst seed to the best, from the first evaluation after the start."""
+    """Means over seeds, and each seed, from the first evaluation after the start."""
     with look():
         figure, axes = blank(CURVES, _title(found), [_panel_name(it) for it in found], shared=False)
         drawn = []
         for ax, it in zip(axes, found, strict=True):
             look_of = _looks(it)
             drawn.append([_curve(standing, look_of[standing.one.attention]) for standing in it.standings])
+            for standing in it.standings:
+                _seeds(ax, standing, look_of[standing.one.attention])
             draw_curves(ax, drawn[-1])
             ax.set_xlabel("steps")
             _score_axis(ax, it)
-        notes = ["Lines: means over seeds; bands: from the worst seed to the best. The same batches for every variant."]
+        notes = [
+            "Thick: means over seeds; thin: each seed. The same batches for every variant; data that no training saw."
+        ]
         footnote(figure, notes)
         name_curves(figure, axes, drawn)
         save(figure, folder, stem)
@@ -66,7 +71,7 @@ def draw_curves_of(found: Sequence[Result], folder: Path, stem: str) -> Drawn:
 
 def _against(ax: Axes, it: Result) -> None:
     look_of = _looks(it)
-    sizes = [standing.one.cache_bytes for standing in it.standings]
+    sizes = _apart([standing.one.cache_bytes for standing in it.standings])
     ends = [end for standing in it.standings for end in _ends(standing)]
     low, high = min(ends), max(ends)
     room = MARGIN * ((high - low) or 1.0)
@@ -84,10 +89,17 @@ def _against(ax: Axes, it: Result) -> None:
     for standing, size, at in zip(it.standings, sizes, _levels(sizes, heights), strict=True):
         style = look_of[standing.one.attention]
         ax.vlines(size, *_ends(standing), color=style.colour, linewidth=1.4)
+        seeds = [score(row) for row in standing.rows]
+        ax.plot([size] * len(seeds), seeds, ".", color=style.colour, ms=5, alpha=0.8)
         ax.plot(size, standing.score.mean, style.marker, color=style.colour, ms=7, markeredgecolor="white")
         place: Any = {"textcoords": "offset points", "va": "center", "fontsize": NAME_SIZE, "color": MUTED}
         place["bbox"] = {"boxstyle": "square,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
         ax.annotate(standing.one.attention, xy=(size, low + at * (high - low)), xytext=(9, 0), **place)
+
+
+def _apart(sizes: Sequence[float]) -> list[float]:
+    """As they are, but for variants of the same bytes, which would hide each other: a little to the right."""
+    return [size * ASIDE ** list(sizes[:i]).count(size) for i, size in enumerate(sizes)]
 
 
 def _levels(sizes: Sequence[float], heights: Sequence[float]) -> list[float]:
@@ -112,12 +124,25 @@ def _score_axis(ax: Axes, it: Result) -> None:
 
 
 def _curve(standing: Standing, style: Style) -> Curve:
-    curve = standing.one.curve or ()
-    seeds = [standing.at(point) for point in range(1, len(curve))]
-    steps, means = tuple(int(at[0]) for at in curve[1:]), tuple(sum(values) / len(values) for values in seeds)
-    return Curve(
-        standing.one.attention, style, False, steps, means, tuple(map(min, seeds)), tuple(map(max, seeds)), (), ()
-    )
+    seeds = [standing.at(point) for point in _shown(standing)]
+    steps, means = _steps(standing), tuple(sum(values) / len(values) for values in seeds)
+    nothing = tuple(NAN for _ in steps)
+    return Curve(standing.one.attention, style, False, steps, means, nothing, nothing, (), ())
+
+
+def _seeds(ax: Axes, standing: Standing, style: Style) -> None:
+    """A thin line per seed: of recall a mean of 0.7 may be two that learned it and one that did not."""
+    for values in zip(*(standing.at(point) for point in _shown(standing)), strict=True):
+        ax.plot(_steps(standing), values, color=style.colour, linewidth=0.8, alpha=0.5)
+
+
+def _shown(standing: Standing) -> range:
+    """Points of the curve: all but what an untrained decoder is worth, which would take most of the axis."""
+    return range(1, len(standing.one.curve or []))
+
+
+def _steps(standing: Standing) -> tuple[int, ...]:
+    return tuple(int(at[0]) for at in (standing.one.curve or [])[1:])
 
 
 def _ends(standing: Standing) -> tuple[float, float]:

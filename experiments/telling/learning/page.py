@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from experiments.telling.figures.canvas import Drawn
 from experiments.telling.folder import FIGURES
 from experiments.telling.learning.over_seeds import Interval
-from experiments.telling.learning.results import Result, Standing, obstacle
+from experiments.telling.learning.results import ENOUGH, Result, Standing, obstacle, score
 from experiments.telling.markdown import alt_text, code_block, escape, table
 from experiments.telling.words import count, number, percent
 
@@ -14,8 +14,8 @@ LIMITS = (
     "Tiny decoders, trained briefly: what such a run shows is how fast and how well each variant learns here. It says "
     "nothing of the models that these variants were made for, and no latency is in it.",
     "One learning rate and schedule for all variants; none was tuned for any of them.",
-    "Recall is learned suddenly, and some come to it later than others. A variant whose curve still rises at its end "
-    "was late; whether it can do the task, more steps would show (learning.recall.steps).",
+    "Recall is learned suddenly, and some come to it later than others, when the learning rate is falling already: "
+    "what they could do, more steps would show (learning.recall.steps).",
     "Intervals are over seeds alone, Student's t at 95 %, and not corrected for the number of comparisons. A score "
     "near its bound has no symmetric interval.",
     "Held-out data are the same for all variants and seeds.",
@@ -101,10 +101,11 @@ def _asked(result: Result) -> str:
 
 
 def _header(result: Result) -> list[str]:
-    score = SCORES[result.task]
+    name = SCORES[result.task]
     other = "loss, nats per value" if result.task == "recall" else "accuracy of the next byte"
-    versus = f"{score} minus {result.any.baseline}'s"
-    return ["attention", "cache B/token/layer", "parameters", "MLP width", f"{score} [95 % CI]", other, versus, "seeds"]
+    versus = f"{name} minus {result.any.baseline}'s"
+    seeds = f"seeds at {ENOUGH:.0%}" if result.task == "recall" else "seeds"
+    return ["attention", "cache B/token/layer", "parameters", "MLP width", f"{name} [95 % CI]", other, versus, seeds]
 
 
 def _cells(standing: Standing) -> list[str]:
@@ -118,8 +119,15 @@ def _cells(standing: Standing) -> list[str]:
         _interval(standing.score),
         _interval(Interval.of([value for value in other if value is not None])),
         _interval(standing.versus, sign=True) if row.attention != row.baseline else "-",
-        str(standing.score.n),
+        _seeds(standing),
     ]
+
+
+def _seeds(standing: Standing) -> str:
+    """How many there are; of recall, which a seed learns or does not, how many did."""
+    if standing.one.task != "recall":
+        return str(standing.score.n)
+    return f"{sum(score(row) >= ENOUGH for row in standing.rows)} of {standing.score.n}"
 
 
 def _interval(it: Interval | None, sign: bool = False) -> str:
@@ -140,5 +148,5 @@ def _commands(settings: Sequence[Sequence[Result]]) -> list[str]:
     return [
         *map(code_block, said),
         *map(escape, made),
-        f"{len(rows)} trainings, {number(hours)} minutes in all, one after the other.",
+        f"{len(rows)} trainings, {number(hours)} minutes added up.",
     ]

@@ -29,6 +29,7 @@ def test_the_page_says_the_ranking_chance_and_every_figure(tmp_path: Path) -> No
     text = told.page.read_text()
     assert f"recall, by recall accuracy: {escape(RANKED)} worse than mha." in text
     assert "| mha | 512 | 86,336 | 128 | 0.9890 [0.9865, 0.9915] |" in text
+    assert "[-0.1000, -0.1000] | 0 of 3 |" in text
     assert "guess among all values: 3.1 %. One that finds the values and not the right one: 25 %." in text
     images = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)
     assert images == ["figures/learned.png", "figures/curves.png"]
