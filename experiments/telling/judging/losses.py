@@ -18,6 +18,7 @@ from experiments.telling.words import number
 
 HEADING = "Loss of distillation"
 STEM = "quality-losses"
+MARKS = 8  # on a curve
 REMARK = "Mean over layers; a step is one window of text, and windows differ, so that curves are ragged."
 
 
@@ -42,7 +43,8 @@ def draw(
     figure, (ax,) = blank(HEADING, Title(title(found, base)), [""], height=4.2)
     looks = apart(it.label for it in found if it.before is not base)
     for label, curve in trained.items():
-        ax.plot(np.arange(1, len(curve) + 1), curve, color=looks[label].colour, linestyle=looks[label].linestyle)
+        look, every = looks[label], max(1, len(curve) // MARKS)
+        ax.plot(np.arange(1, len(curve) + 1), curve, look.marker, color=look.colour, ls=look.linestyle, markevery=every)
     value_axis(ax, [float(loss) for curve in trained.values() for loss in curve], "squared error over squared outputs")
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     ax.set_xlabel("step of every layer")
