@@ -73,8 +73,9 @@ def test_it_writes_sense_within_three_gibibytes(tmp_path: Path) -> None:
 
 
 def test_quality_is_scored_and_training_regains_some_of_it(tmp_path: Path) -> None:
-    sizes = ("window=128", "held_out=2", "calibration=4", "distil.windows=4", "distil.steps=6")
-    options = [f"quality.{it}" for it in ("variants=[mha,mla-160-32]", *sizes)]
+    text = ("window=128", "held_out=2", "calibration=4")
+    few_steps = ("distil.windows=4", "distil.steps=8", "distil.learning_rate=0.0002")
+    options = [f"quality.{it}" for it in ("variants=[mha,mla-160-32]", *text, *few_steps)]
     code = (
         "import resource; from experiments.run import main\n"
         "try: main()\n"
@@ -84,7 +85,7 @@ def test_quality_is_scored_and_training_regains_some_of_it(tmp_path: Path) -> No
     assert said.code == 0, said.err
     rows = {(row.label, row.steps): row for row in read(tmp_path / "results" / "runs" / "quality")[0].values()}
     own, mha = rows["gqa (original)", 0], rows["mha", 0]
-    before, after = rows["mla (160 + 32)", 0], rows["mla (160 + 32)", 6]
+    before, after = rows["mla (160 + 32)", 0], rows["mla (160 + 32)", 8]
     assert 2 < own.perplexity < 40
     assert mha.perplexity == pytest.approx(own.perplexity, rel=1e-4)
     assert mha.divergence < 1e-5
