@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from experiments.alone import section
 from experiments.door import Composed
 from experiments.jobs import RESUMES
@@ -18,6 +16,7 @@ from experiments.measuring.checkpoint.candidates import candidates, original
 from experiments.measuring.checkpoint.corpus import Corpus, corpus, encoder, source
 from experiments.measuring.checkpoint.load import Checkpoint, load
 from experiments.measuring.checkpoint.quality import Study, rows, sizes
+from experiments.measuring.denormals import flushed
 from experiments.measuring.device import find_device
 from experiments.measuring.distil import Schedule
 from experiments.runfolder import locked, run_folder
@@ -44,20 +43,17 @@ def launch(configs: Sequence[Composed], command: str) -> int:
     if run["resume"] not in RESUMES:
         raise ValueError(f"resume must be one of {', '.join(RESUMES)}; got {run['resume']!r}")
     _check(asked)
-    torch.set_flush_denormal(True)  # probabilities near zero make gradients so small that training takes thrice as long
     try:
         _progress(f"loading {asked['checkpoint']} ...")
         checkpoint = load(asked["checkpoint"], Dtype.parse(asked["dtype"]))
         study = _study(asked, checkpoint, folder, command)
-        with locked(folder):
+        with locked(folder), flushed():
             warnings = _fill(study, run["resume"])
         for line in (*(f"warning: {w}" for w in warnings), *_told(folder, Path(str(run["results"])), str(run["name"]))):
             say(line)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
-    finally:
-        torch.set_flush_denormal(False)
     return 0
 
 

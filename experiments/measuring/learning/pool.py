@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from experiments.learned import Training
+from experiments.measuring.denormals import flushed
 from experiments.measuring.learning.job import Job, Said, ended
 from experiments.measuring.learning.train import Diverged, Learned, train
 
@@ -94,6 +95,7 @@ def _leave_with(parent: int) -> None:
 
 def _learn(job: Job) -> Learned | str:
     try:
-        return train(job.lesson, job.matched, job.task, job.seed)
+        with flushed():
+            return train(job.lesson, job.matched, job.task, job.seed)
     except Diverged as error:
         return str(error)
