@@ -10,8 +10,8 @@ import torch
 def flushed() -> Iterator[None]:
     """Until its end results too small for a normal number are zero, on processors that can do so.
 
-    What has been learned has gradients near zero, and so have weights of attention near zero. Beside the rest they count
-    for nothing, but with them a step took two to four times as long.
+    What has been learned has gradients near zero, and so have weights of attention near zero. Beside the rest they
+    count for nothing, but with them a step took two to four times as long.
     """
     torch.set_flush_denormal(True)
     try:
