@@ -21,6 +21,7 @@ DASHED = f"Dashed: {ENOUGH:.0%}, which the baseline must reach with every seed, 
 GAP = 0.075  # of a panel's height from one name to the next
 NEAR = 1.45  # times the bytes; names of points further apart stand clear of each other
 ASIDE = 1.06  # times the bytes; far less than what tells variants apart
+LEAST_SHOWN = 0.9  # of recall: what its axis reaches down to
 MARGIN = 0.1  # of the span of values, above and below
 
 
@@ -73,6 +74,8 @@ def _against(ax: Axes, it: Result) -> None:
     look_of = _looks(it)
     sizes = _apart([standing.one.cache_bytes for standing in it.standings])
     ends = [end for standing in it.standings for end in _ends(standing)]
+    if it.task == "recall":
+        ends += [LEAST_SHOWN, 1.0]  # a wrong target among thousands is not to fill the axis
     low, high = min(ends), max(ends)
     room = MARGIN * ((high - low) or 1.0)
     low, high = low - room, high + room

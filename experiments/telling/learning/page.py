@@ -59,8 +59,9 @@ def _ranking(result: Result) -> str:
 
 
 def _side(standing: Standing) -> str:
+    """Of two that both solve a task, how the last few targets fell tells nothing."""
     versus = standing.versus
-    if versus is None or not versus.excludes_zero:
+    if versus is None or not versus.excludes_zero or standing.solved:
         return "not told apart from"
     return "better than" if (versus.mean > 0) == (standing.one.task == "recall") else "worse than"
 
@@ -84,7 +85,8 @@ def _section(result: Result) -> list[str]:
         lines.append(
             f"Chance: a decoder that sees each token by itself knows only which key is asked for, and can do no better "
             f"than guess among all values: {percent(row.chance)}. One that finds the values and not the right one: "
-            f"{percent(1 / (row.pairs or 1))}."
+            f"{percent(1 / (row.pairs or 1))}. Variants that reach {ENOUGH:.0%} with every seed have solved the task: "
+            "between them nothing is ranked."
         )
     return lines
 

@@ -30,6 +30,11 @@ class Standing:
         """What the task is judged by."""
         return Interval.of([score(row) for row in self.rows])
 
+    @property
+    def solved(self) -> bool:
+        """Whether it recalls enough with every seed."""
+        return self.one.task == "recall" and min(map(score, self.rows)) >= ENOUGH
+
     def at(self, point: int) -> list[float]:
         """The score of every seed at a point of the curve."""
         return [score_of(row.task, *row.curve[point][1:]) for row in self.rows if row.curve]

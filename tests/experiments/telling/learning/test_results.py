@@ -41,6 +41,14 @@ def test_text_is_scored_in_bits_and_recall_by_what_was_right() -> None:
     assert score(training(score=0.9)) == 0.9
 
 
+def test_between_those_that_solve_recall_nothing_is_ranked() -> None:
+    scores = {"mha": [1.0, 1.0, 1.0], "gta": [0.9997, 0.9997, 0.9997], "mqa": [0.9997, 0.9997, 0.94]}
+    (recall,) = results(rows(scores))
+    assert [standing.solved for standing in recall.standings] == [True, False, True]
+    assert [bool(s.versus and s.versus.excludes_zero) for s in recall.standings] == [False, False, True]
+    assert verdict([recall]) == ["recall, by recall accuracy: mqa, gta not told apart from mha."]
+
+
 def test_a_variant_is_worse_only_beyond_what_seeds_do() -> None:
     scores = {"mha": [0.99, 0.98, 0.99], "mqa": [0.80, 0.79, 0.80], "gqa": [0.99, 0.90, 0.70]}
     (said,) = verdict(results(rows(scores)))
