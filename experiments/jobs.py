@@ -9,11 +9,10 @@ from experiments.door import Composed
 from experiments.measuring.crew import Conduct
 from experiments.measuring.series import Labels, Series, parse_labels, parse_series
 from experiments.predicted import predictable
-from experiments.runfolder import run_folder
+from experiments.runfolder import parse_resume, run_folder
 from experiments.shard import Shard, part_folder
 
 DEFAULTS = {"resume": "missing", "fail_fast": False, "plan": False, "shard": None, "exclusive": True}
-RESUMES = ("missing", "failed", "all", "none")
 ONE_RUN = ("name", "results", "isolation", "timeout_s", "race_size", *DEFAULTS)  # a run has one of each
 
 
@@ -50,7 +49,7 @@ class Orders:
         return cls(
             run_folder(common["results"], common["name"]),
             Conduct(common["isolation"], common["timeout_s"], common["race_size"]),
-            _resume(common["resume"]),
+            parse_resume(common["resume"]),
             _switch("fail_fast", common["fail_fast"]),
             _switch("plan", common["plan"]),
             Shard.parse(common["shard"]),
@@ -96,13 +95,6 @@ def _build(config: Composed, command: str) -> Series | Unbuildable:
         return predictable(parse_series(config.values, labels))
     except ValueError as error:
         return Unbuildable(labels, config, str(error))
-
-
-def _resume(value: object) -> str:
-    """One of ``RESUMES``; ValueError says which there are."""
-    if value not in RESUMES:
-        raise ValueError(f"resume must be one of {', '.join(RESUMES)}; got {value!r}")
-    return str(value)
 
 
 def _switch(name: str, value: object) -> bool:

@@ -21,15 +21,13 @@ from experiments.measuring.remote import import_ahead
 from experiments.measuring.series import Series
 from experiments.measuring.spent import Spent
 from experiments.measuring.timed import Measured
+from experiments.plain import INTERRUPTED, UNCLEAN
 from experiments.progress import Progress
 from experiments.record import CLEAN, TIMED, Measurement
 from experiments.recorded import Recorded
 from experiments.rescue import store_or_rescue
 from experiments.runfolder import locked, note, store_samples
 from experiments.turns import Turn, turn
-
-UNCLEAN = 3  # exit code: some row is neither measured nor properly refused, or could not be stored
-INTERRUPTED = 130
 
 
 def launch(configs: Sequence[Composed], command: str) -> int:

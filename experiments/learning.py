@@ -1,5 +1,6 @@
 """Train what is not there yet, store every training as it ends, and tell what was learned."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,14 +15,11 @@ from experiments.measuring.device import find_device
 from experiments.measuring.learning.job import Job, Said, jobs, labels
 from experiments.measuring.learning.lesson import Lesson
 from experiments.measuring.learning.pool import learn_all
+from experiments.plain import INTERRUPTED, UNCLEAN
 from experiments.planning.configs import yamls
-from experiments.runfolder import locked, run_folder
+from experiments.runfolder import locked, parse_resume, run_folder
 from experiments.telling.learning.tell import tell
 from experiments.terminal import say
-
-RESUMES = ("missing", "failed", "all", "none")
-UNCLEAN = 3
-INTERRUPTED = 130
 
 
 def launch(configs: Sequence[Composed], command: str) -> int:
@@ -43,14 +41,12 @@ def launch(configs: Sequence[Composed], command: str) -> int:
     device = find_device(lesson.device)
     if device is None:
         raise ValueError(f"learning.device={lesson.device} is not on this machine; choose learning.device=cpu")
-    folder, resume = run_folder(values["results"], values["name"]), values["resume"]
-    if resume not in RESUMES:
-        raise ValueError(f"resume must be one of {', '.join(RESUMES)}; got {resume!r}")
+    folder, resume = run_folder(values["results"], values["name"]), parse_resume(values["resume"])
     workers = lesson.workers or (1 if device.kind == "cuda" else min(device.cores, len(wanted)))
     threads = torch.get_num_threads() if workers == 1 else 1
     said = Said(str(configs[0].choices.get("study")), command, device, threads)
     with locked(folder):
-        return _train(folder, wanted, said, workers, str(resume))
+        return _train(folder, wanted, said, workers, resume)
 
 
 def _train(folder: Path, wanted: Sequence[Job], said: Said, workers: int, resume: str) -> int:
@@ -89,7 +85,7 @@ def _told(row: Training) -> str:
 
 
 def _again(folder: Path) -> str:
-    return f"python -m experiments.report runs={folder}"
+    return shlex.join(["python", "-m", "experiments.report", f"runs={folder}"])
 
 
 def _note(line: str) -> None:

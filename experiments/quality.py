@@ -11,7 +11,6 @@ from typing import Any
 
 from experiments.alone import section
 from experiments.door import Composed
-from experiments.jobs import RESUMES
 from experiments.measuring.checkpoint.candidates import candidates, original
 from experiments.measuring.checkpoint.corpus import Corpus, corpus, encoder, source
 from experiments.measuring.checkpoint.load import Checkpoint, load
@@ -19,7 +18,8 @@ from experiments.measuring.checkpoint.quality import Study, rows, sizes
 from experiments.measuring.denormals import flushed
 from experiments.measuring.device import find_device
 from experiments.measuring.distil import Schedule
-from experiments.runfolder import locked, run_folder
+from experiments.plain import INTERRUPTED
+from experiments.runfolder import locked, parse_resume, run_folder
 from experiments.scored import Scored, append, read
 from experiments.terminal import say
 from variants.contract.checks import check_count
@@ -29,7 +29,6 @@ NAME = "quality"
 COUNTS = ("window", "held_out", "calibration")
 OPTIONS = ("checkpoint", "variants", *COUNTS, "distil", "seed", "dtype")
 DISTIL = ("steps", "windows", "learning_rate")
-INTERRUPTED = 130
 
 
 def launch(configs: Sequence[Composed], command: str) -> int:
@@ -39,16 +38,14 @@ def launch(configs: Sequence[Composed], command: str) -> int:
     ``resume`` is all; none: nothing may be there.
     """
     asked, run = section(configs, NAME), configs[0].values
-    folder = run_folder(run["results"], run["name"])
-    if run["resume"] not in RESUMES:
-        raise ValueError(f"resume must be one of {', '.join(RESUMES)}; got {run['resume']!r}")
+    folder, resume = run_folder(run["results"], run["name"]), parse_resume(run["resume"])
     _check(asked)
     try:
         _progress(f"loading {asked['checkpoint']} ...")
         checkpoint = load(asked["checkpoint"], Dtype.parse(asked["dtype"]))
         study = _study(asked, checkpoint, folder, command)
         with locked(folder), flushed():
-            warnings = _fill(study, run["resume"])
+            warnings = _fill(study, resume)
         for line in (*(f"warning: {w}" for w in warnings), *_told(folder, Path(str(run["results"])), str(run["name"]))):
             say(line)
     except KeyboardInterrupt:

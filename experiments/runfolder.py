@@ -18,6 +18,7 @@ from experiments.records import SeriesLog, append_lines
 CHECKS = "checks.jsonl"
 SAMPLES = "samples"
 PART = ".part"  # what a file that is not whole yet is called
+RESUMES = ("missing", "failed", "all", "none")  # what of a run that is there already is kept
 
 
 def run_folder(results: object, name: object) -> Path:
@@ -28,6 +29,13 @@ def run_folder(results: object, name: object) -> Path:
             f"got name={name!r}, results={results!r}"
         )
     return Path(str(results)) / "runs" / str(name)
+
+
+def parse_resume(value: object) -> str:
+    """One of ``RESUMES``; ValueError says which there are."""
+    if value not in RESUMES:
+        raise ValueError(f"resume must be one of {', '.join(RESUMES)}; got {value!r}")
+    return str(value)
 
 
 @contextmanager

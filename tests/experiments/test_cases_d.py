@@ -17,12 +17,13 @@ import pytest
 from experiments import cache as cache_door
 from experiments import collect as collect_door
 from experiments import launcher
-from experiments.launcher import UNCLEAN, launch
+from experiments.launcher import launch
 from experiments.measuring import prepare as preparing
 from experiments.measuring import worker as working
 from experiments.measuring.measure import measure_point
 from experiments.measuring.series import Series
 from experiments.measuring.timed import Measured
+from experiments.plain import UNCLEAN
 from experiments.record import Measurement
 from experiments.records import load
 from experiments.run import main

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from experiments import launcher
-from experiments.launcher import INTERRUPTED, launch
+from experiments.launcher import launch
 from experiments.measuring import prepare as preparing
 from experiments.measuring import worker as working
 from experiments.measuring.measure import measure_point
@@ -20,6 +20,7 @@ from experiments.measuring.messages import Taken
 from experiments.measuring.series import Series
 from experiments.measuring.timed import Measured
 from experiments.measuring.workload import Cell
+from experiments.plain import INTERRUPTED
 from experiments.record import STATUSES
 from experiments.records import load
 from experiments.runfolder import CHECKS, locked

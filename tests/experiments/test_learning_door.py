@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import launcher, learning
 from experiments.learned import Training, read
 from experiments.measuring.learning import pool
 from experiments.measuring.learning import train as training
@@ -153,10 +152,6 @@ def test_nothing_may_be_there_where_resume_is_none(street: Street) -> None:
     answer = street.knock(main, *TINY, "resume=none")
     assert (answer.code, len(answer.err.splitlines())) == (2, 1)
     assert "already holds 8 of these trainings" in answer.err
-
-
-def test_the_launcher_s_codes_are_those_of_other_runs() -> None:
-    assert (learning.UNCLEAN, learning.INTERRUPTED) == (launcher.UNCLEAN, launcher.INTERRUPTED)
 
 
 @pytest.mark.slow

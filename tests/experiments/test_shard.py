@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments import launcher
 from experiments.door import Composed
 from experiments.launcher import launch
 from experiments.measuring.point import places
+from experiments.plain import UNCLEAN
 from experiments.record import Measurement
 from experiments.records import load
 from experiments.runfolder import CHECKS
@@ -106,5 +106,5 @@ def test_a_config_that_cannot_be_built_is_one_shards_row() -> None:
     for index in range(3):
         conduct = {"shard": f"{index}/3"}
         configs = [composed(conduct=conduct), composed("gqa", options={"num_kv_heads": 3}, conduct=conduct)]
-        assert launch(configs, "the command") in (0, launcher.UNCLEAN)
+        assert launch(configs, "the command") in (0, UNCLEAN)
     assert Counter(row.status for row in load(Path("results")).rows)["error"] == 1

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from experiments.learned import LEARNED, read
 from experiments.telling.figures.canvas import Drawn
-from experiments.telling.figures.learning import draw_against, draw_curves_of
 from experiments.telling.folder import FIGURES, PAGE, report_folder
+from experiments.telling.learning.figure import draw_against, draw_curves_of
 from experiments.telling.learning.page import page, verdict
 from experiments.telling.learning.results import Result, obstacle, results
 
