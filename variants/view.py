@@ -21,6 +21,7 @@ TORCH_DTYPES = {
     Dtype.FP8_E4M3: torch.float8_e4m3fn,
     Dtype.INT8: torch.int8,
 }
+EVERY = slice(None)
 DTYPES = {torch_dtype: dtype for dtype, torch_dtype in TORCH_DTYPES.items()}
 
 
@@ -71,9 +72,9 @@ class CacheView:
         oldest = torch.zeros_like(self.lengths) if self.start is None else self.start
         return oldest[:, None] + torch.arange(min(max_length, self._held), device=oldest.device)
 
-    def gather(self, span: Span, max_length: int) -> Shaped[Tensor, "B heads T W"]:
+    def gather(self, span: Span, max_length: int, heads: slice = EVERY) -> Shaped[Tensor, "B heads T W"]:
         """The first ``max_length`` held tokens of every sequence in order; a copy unless the cache is contiguous."""
-        lying = self.span(span)
+        lying = self.span(span)[:, heads]
         if self.start is not None:
             slot = (self.positions(max_length) % self._held).long()
             rows = torch.arange(len(slot), device=slot.device)[:, None]
@@ -84,14 +85,16 @@ class CacheView:
         paged = lying[used.clamp(min=0).long()]  # pages of empty sequences may be -1
         return rearrange(paged, "b n heads s w -> b heads (n s) w")[:, :, :max_length]
 
-    def read(self, span: Span, max_length: int, dtype: torch.dtype) -> Shaped[Tensor, "B heads T W"]:
+    def read(
+        self, span: Span, max_length: int, dtype: torch.dtype, heads: slice = EVERY
+    ) -> Shaped[Tensor, "B heads T W"]:
         """``gather`` as numbers of ``dtype``: codes are multiplied by their scales."""
         quant = self.layout.stream(span.stream).quant
         if quant is None:
-            return self.gather(span, max_length).to(dtype)
+            return self.gather(span, max_length, heads).to(dtype)
         whole = Span(span.stream, 0, span.stop)  # blocks are counted from the row's start
         scales = Span(quant.scale, 0, -(-span.stop // quant.block))
-        codes = self.gather(whole, max_length), self.gather(scales, max_length)
+        codes = self.gather(whole, max_length, heads), self.gather(scales, max_length, heads)
         return decode(*codes, quant.block, dtype)[..., span.start :]
 
     @property

@@ -14,6 +14,7 @@ from tests.builders import (
     request,
     textbook,
 )
+from variants.backend import eager
 from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span
 from variants.contract.keep import Every, Window
@@ -65,6 +66,24 @@ def test_two_latent_heads():
     layout = CacheLayout((Stream("latent", 2, 16, Dtype.F64), Stream("rope", 1, 8, Dtype.F64)))
     c = Span("latent", 0, 16)
     equal(*attend(layout, AttentionGeometry(8, 2, (c, Span("rope", 0, 8)), (c,), 0.3), [9, 4]))
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 4, 5])
+def test_heads_some_at_a_time(at_once, monkeypatch):
+    """Five KV heads, the last of which may be left over; every head takes 2 x 12 rows of 24 and 16 float64."""
+    monkeypatch.setattr(eager, "MADE_BYTES", at_once * 2 * 12 * (24 + 16) * 8)
+    layout = CacheLayout((Stream("tied", 5, 16, Dtype.F64), Stream("rope", 1, 8, Dtype.F64)))
+    key = (Span("tied", 0, 16), Span("rope", 0, 8))
+    laid_out: list[int] = []
+    lay_out = eager._laid_out
+
+    def noted(view, spans, heads, *rest):
+        laid_out.append(heads.stop - heads.start)
+        return lay_out(view, spans, heads, *rest)
+
+    monkeypatch.setattr(eager, "_laid_out", noted)
+    equal(*attend(layout, AttentionGeometry(10, 5, key, (Span("tied", 0, 16),), 0.3), [9, 4], queries=2))
+    assert laid_out == [heads for heads in ([at_once] * (5 // at_once) + [5 % at_once]) if heads for _ in "kv"]
 
 
 @pytest.mark.parametrize("dtype", [Dtype.F16, Dtype.BF16, Dtype.F32, Dtype.FP8_E4M3], ids=lambda d: d.value)

@@ -11,7 +11,9 @@ from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span
 from variants.contract.keep import All, Window
 from variants.protocols import Attended, Plan, Request
-from variants.view import CacheView
+from variants.view import EVERY, CacheView
+
+MADE_BYTES = 2**24  # of keys and values in float at once: tensors that malloc reuses, not 1 GiB of new pages per call
 
 
 @dataclass(frozen=True)
@@ -37,18 +39,39 @@ class Eager:
 def _attend(q: Tensor, geometry: AttentionGeometry, view: CacheView, max_length: int) -> Attended:
     exact = torch.float64 if q.dtype == torch.float64 else torch.float32
     seen = _seen(view, geometry, q.shape[1], max_length)  # [B, Q, T]
-    used = seen.any(dim=1)[:, None, :, None]  # unused slots may hold NaN, and 0 * NaN is NaN
-    k, v = (_heads(view, spans, geometry, max_length, exact).where(used, 0) for spans in (geometry.key, geometry.value))
     grouped = rearrange(q.to(exact), "b q (g h) k -> b q g h k", g=geometry.num_kv_heads)
-    scores = torch.einsum("bqghk,bgtk->bqght", grouped, k) * geometry.scale
+    some = _heads_at_once(geometry, seen.shape[0] * seen.shape[2] * exact.itemsize)
+    starts = range(0, geometry.num_kv_heads, some)
+    parts = [
+        _attend_heads(grouped[:, :, start : start + some], start, seen, geometry, view, max_length) for start in starts
+    ]
+    o, lse = (torch.cat(tensors, dim=2) for tensors in zip(*parts, strict=True))
+    return rearrange(o, "b q g h v -> b q (g h) v").to(q.dtype), rearrange(lse, "b q g h -> b q (g h)")
+
+
+def _heads_at_once(geometry: AttentionGeometry, column_bytes: int) -> int:
+    """KV heads whose keys and values are laid out at the same time: as ``MADE_BYTES`` holds, at least one."""
+    head_bytes = column_bytes * (geometry.d_qk + geometry.d_v)
+    return max(1, min(geometry.num_kv_heads, MADE_BYTES // max(1, head_bytes)))
+
+
+def _attend_heads(
+    q: Tensor, first: int, seen: Tensor, geometry: AttentionGeometry, view: CacheView, max_length: int
+) -> tuple[Tensor, Tensor]:
+    """Of G KV heads from the ``first`` on: q [B, Q, G, H, K] -> o [B, Q, G, H, V] and lse [B, Q, G, H]."""
+    heads = slice(first, first + q.shape[2])
+    used = seen.any(dim=1)[:, None, :, None]  # unused slots may hold NaN, and 0 * NaN is NaN
+    k, v = (
+        _laid_out(view, spans, heads, max_length, q.dtype).where(used, 0) for spans in (geometry.key, geometry.value)
+    )
+    scores = torch.einsum("bqghk,bgtk->bqght", q, k) * geometry.scale
     scores = scores.where(seen[:, :, None, None, :], -torch.inf)
     top = scores.amax(dim=-1, keepdim=True)
     weights = (scores - top.where(top.isfinite(), 0)).exp()  # all 0 where a row sees no key at all
     total = weights.sum(dim=-1, keepdim=True)
     # not exp(scores - lse): at a score of 741 455 a float32 lse is off by up to 0.03, and so is every weight
     o = torch.einsum("bqght,bgtv->bqghv", weights / total.clamp(min=1), v)  # the largest weight is 1, so total >= 1
-    lse = (top + total.log()).squeeze(-1)  # -inf for such a row
-    return rearrange(o, "b q g h v -> b q (g h) v").to(q.dtype), rearrange(lse, "b q g h -> b q (g h)")
+    return o, (top + total.log()).squeeze(-1)  # -inf for a row that sees no key
 
 
 def _seen(view: CacheView, geometry: AttentionGeometry, queries: int, max_length: int) -> Tensor:
@@ -64,12 +87,14 @@ def _seen(view: CacheView, geometry: AttentionGeometry, queries: int, max_length
     return seen
 
 
-def _heads(
-    view: CacheView, spans: Sequence[Span], geometry: AttentionGeometry, max_length: int, dtype: torch.dtype
-) -> Tensor:
-    """Spans end to end as [B, G, T, W]; a one-head stream is broadcast to every kv head."""
-    parts = (view.read(span, max_length, dtype).expand(-1, geometry.num_kv_heads, -1, -1) for span in spans)
-    return torch.cat(list(parts), dim=-1)
+def _laid_out(view: CacheView, spans: Sequence[Span], heads: slice, max_length: int, dtype: torch.dtype) -> Tensor:
+    """Spans of some KV heads end to end as [B, G, T, W]; a one-head stream is broadcast to each of them."""
+    shared = [view.layout.stream(span.stream).heads == 1 for span in spans]
+    parts = [
+        view.read(span, max_length, dtype, EVERY if one else heads) for span, one in zip(spans, shared, strict=True)
+    ]
+    count = heads.stop - heads.start
+    return torch.cat([part.expand(-1, count, -1, -1) for part in parts], dim=-1)
 
 
 plugin = Eager
