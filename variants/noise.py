@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 1 << 22  # elements drawn once and repeated: no hardware compresses a period of 16 MB
-KEPT = 16  # blocks: two seeds for each of eight replicas, which take turns
+KEPT = 16  # blocks, 30 ms each to draw: one for each of nine replicas, which take turns, and one for queries
 
 
 def noise_(tensor: Tensor, seed: int, start: int = 0, std: float = 1.0) -> Tensor:

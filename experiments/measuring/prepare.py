@@ -26,6 +26,7 @@ HEADROOM = 0.9  # share of the free memory that a point may plan to use
 REPLICA_SHARE = 3  # replicas may take at most a third of the free memory
 REPLICA_BYTES = 4 * 2**30  # and at most this much: filling more would take longer than measuring
 ROUNDINGS = 4  # of the output dtype's epsilon: rounded weights, rounded products and the rounded output
+APART = 4099  # elements between the beginnings of two tensors in the same noise
 OTHER_NOISE = 1 << 20  # a seed no cache has: queries that repeat a cached key would see little but that key
 ACCUMULATION = 1e-5  # relative error that float32 sums over many tokens may add
 
@@ -149,7 +150,7 @@ def _replica(series: Series, point: Point, device: Device, number: int, attentio
     x = torch.empty(*rows, series.spec.hidden_size, dtype=dtype, device=device.torch)
     q = torch.empty(*rows, geometry.num_q_heads, geometry.d_qk, dtype=dtype, device=device.torch)
     noise_(x, seed)
-    noise_(q, seed + OTHER_NOISE)
+    noise_(q, series.workload.seed + OTHER_NOISE, start=APART * number)
     first = point.context - point.queries
     position = torch.arange(first, point.context, device=device.torch).expand(point.batch, -1)
     return Replica(lambda: planned.attend(q), lambda: planned(x, position), planned, q, plan_us, x, position)
@@ -163,7 +164,7 @@ def fill_weights(module: torch.nn.Module, dtype: torch.dtype, device: torch.devi
         if "norm" in name:
             parameter.data.fill_(1.0)
         else:
-            noise_(parameter.data, seed, start=number * 4099, std=1 / math.sqrt(parameter.shape[-1]))
+            noise_(parameter.data, seed, start=number * APART, std=1 / math.sqrt(parameter.shape[-1]))
 
 
 def _cache(series: Series, point: Point, device: Device, seed: int) -> KVCache:

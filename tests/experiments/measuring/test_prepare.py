@@ -21,6 +21,7 @@ from experiments.measuring.prepare import (
 )
 from experiments.measuring.series import Series
 from tests.experiments.builders import Faulty, prepared, series
+from variants import noise
 from variants.contract.dtype import Dtype
 
 EPS = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, torch.float64: 2.0**-52}
@@ -64,6 +65,17 @@ def test_replicas_share_no_byte_and_no_number() -> None:
     assert not torch.equal(firsts[0], firsts[1])
     assert not torch.equal(firsts[1], firsts[2])
     assert not torch.equal(firsts[0][0], firsts[0][1])  # nor do the sequences of one batch
+    assert not torch.equal(replicas[0].query, replicas[1].query)
+    assert not torch.equal(replicas[1].query, replicas[2].query)
+
+
+def test_noise_is_drawn_once_for_all_points() -> None:
+    """A block takes 30 ms to draw, longer than to fill a cache with it: none is dropped while nine replicas turn."""
+    made = series("gqa", context=[32, 64], timer={"replicas": 8})  # as shipped, and the one that opens
+    noise._block.cache_clear()
+    for index in (0, 1, 0):
+        prepared(made, 9, index)
+    assert noise._block.cache_info().misses == 9 + 1
 
 
 def test_equal_seeds_give_equal_data() -> None:
