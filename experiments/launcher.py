@@ -91,7 +91,7 @@ class _Run:
             for warning in (*self.recorded.warnings, *self.recorded.ahead(datetime.now(UTC))):
                 self.progress.note(warning)
             code = self._work(standings, there)
-        self.progress.summary(self.seen, there, self.orders.part, self.spent.told(self.benches.swept_s))
+        self.progress.summary(self.seen, there, self.orders.part, self.spent.told(self.benches))
         return code
 
     def _work(self, standings: Sequence[Standing], there: Counter[str]) -> int:

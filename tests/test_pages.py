@@ -1,13 +1,14 @@
 """Huge pages: the same tensor, in other pages where the system has them."""
 
 import re
+import resource
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from variants.pages import HUGE, advise, reserve
+from variants.pages import HUGE, advise, contact_s, reserve
 
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
@@ -24,6 +25,11 @@ def huge_kib(tensor):
     raise AssertionError("no mapping holds this tensor")
 
 
+def resident():
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
 def test_it_gives_back_what_it_was_given():
     for tensor in (torch.arange(4), torch.arange(HUGE, dtype=torch.float32), torch.empty(HUGE, device="meta")):
         assert advise(tensor) is tensor
@@ -36,6 +42,21 @@ def test_large_memory_lies_in_huge_pages():
         pytest.skip("transparent huge pages are turned off")
     tensor = advise(torch.empty(64 * HUGE, dtype=torch.uint8)).fill_(1)
     assert huge_kib(tensor) >= 60 * HUGE // 1024
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux says what lies where")
+def test_advised_memory_is_there_before_it_is_written():
+    """Resident pages of the mapping, and that waiting for them is counted; what a page held, it holds."""
+    before, waited = resident(), contact_s()
+    tensor = advise(torch.empty(64 * HUGE, dtype=torch.uint8))
+    assert 60 * HUGE <= resident() - before < 80 * HUGE
+    assert contact_s() > waited
+    held = torch.arange(4 * HUGE)
+    assert torch.equal(advise(held), torch.arange(4 * HUGE))
+    waited = contact_s()
+    advise(torch.empty(16))
+    assert contact_s() == waited
+    del tensor
 
 
 def test_reserved_memory_begins_with_a_huge_page_and_is_as_large_as_asked():

@@ -13,13 +13,15 @@ from experiments.measuring.row import Where
 from experiments.measuring.sweep import Sweep
 from experiments.measuring.timing import Timer, fixed_threads, make_timer
 from variants.contract.dtype import Dtype
+from variants.pages import contact_s
 
 
 @dataclass
 class Bench:
     """One device read by one clock on one number of threads (None: as many as there are now).
 
-    ``matmuls``: TFLOP/s of the dtypes asked for so far. ``swept_s``: seconds that went into evicting.
+    ``matmuls``: TFLOP/s of the dtypes asked for so far. ``swept_s``: seconds that went into evicting. ``contact_s``:
+    seconds that went into the first touch of the memory that is read for it.
     """
 
     device: Device
@@ -27,11 +29,15 @@ class Bench:
     threads: int | None = None
     matmuls: dict[Dtype, float] = field(default_factory=dict)
     swept_s: float = 0.0
+    contact_s: float = 0.0
 
     @cached_property
     def sweep(self) -> Sweep:
         """The buffer that evicts caches."""
-        return Sweep(self.device)
+        before = contact_s()
+        sweep = Sweep(self.device)
+        self.contact_s += contact_s() - before
+        return sweep
 
     def evict(self, already: int = 0) -> int:
         """Push everything out of the caches, which ``already`` so many bytes have gone through; bytes read for it."""
@@ -78,6 +84,11 @@ class Benches:
     def swept_s(self) -> float:
         """Seconds that went into evicting caches."""
         return sum(bench.swept_s for bench in self._made.values())
+
+    @property
+    def contact_s(self) -> float:
+        """Seconds that went into the first touch of the memory that evicts."""
+        return sum(bench.contact_s for bench in self._made.values())
 
     def of(self, where: Where) -> Bench:
         """The bench that fits a point; ValueError if its timer needs another device."""

@@ -78,7 +78,8 @@ class Ready:
     """What is known of a prepared point, samples apart. A scope that failed leaves the others as they are.
 
     ``counted_bytes``: what the tokens take in the tensors, where that can be told. ``reserved_bytes``: the allocator
-    holds them; None where there is none. ``filled_us``: for making and filling weights and caches.
+    holds them; None where there is none. ``contact_us``: for touching the memory of weights and caches first;
+    ``filled_us``: for making and filling them otherwise.
     """
 
     replicas: int
@@ -88,6 +89,7 @@ class Ready:
     kv_error: float | None
     scopes: Mapping[str, Scoped | Failed]
     reserved_bytes: int | None = None
+    contact_us: float = 0.0
     filled_us: float = 0.0
 
 

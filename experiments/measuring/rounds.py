@@ -58,6 +58,7 @@ class Lane:
     ready: Ready | None = None
     failed: Failed | None = None
     rounds: dict[Cell, list[Taken]] = field(default_factory=dict)
+    contact_us: float = 0.0
     filled_us: float = 0.0
     touched_us: dict[Cell, float] = field(default_factory=lambda: defaultdict(float))
     reuse: dict[Cell, int] = field(default_factory=dict)
@@ -68,6 +69,7 @@ class Lane:
         reply = self.hand.ask(Prepare(self.where.point, self.replicas, scopes))
         if isinstance(reply, Ready):
             self.ready = reply
+            self.contact_us += reply.contact_us
             self.filled_us += reply.filled_us
             self.blocked |= {scope: found for scope, found in reply.scopes.items() if isinstance(found, Failed)}
         else:

@@ -23,11 +23,12 @@ from variants.contract.cost import Work, roofline
 class Measured:
     """The rows of one series at one point and, by key of a timed row, its raw samples in us [rounds, replicas].
 
-    ``filled_us`` went into its weights and caches.
+    ``contact_us`` went into first touching the memory of its weights and caches, ``filled_us`` into filling it.
     """
 
     rows: tuple[Measurement, ...]
     samples: dict[str, NDArray[np.float64]]
+    contact_us: float = 0.0
     filled_us: float = 0.0
 
 
@@ -50,7 +51,7 @@ def rows_of_lane(lane: Lane, race: Race, benches: Benches) -> Measured:
         rows.append(row)
         if row.samples is not None:
             samples[row.key] = lane.us(cell)
-    return Measured(tuple(rows), samples, lane.filled_us)
+    return Measured(tuple(rows), samples, lane.contact_us, lane.filled_us)
 
 
 def _row(lane: Lane, cell: Cell, race: Race, benches: Benches) -> Measurement:

@@ -35,6 +35,7 @@ from experiments.measuring.textbook import Textbook
 from experiments.measuring.timing import Call, Timer, fixed_threads
 from experiments.measuring.workload import Cell
 from variants.contract.cost import Point
+from variants.pages import contact_s
 from variants.protocols import Attention
 from variants.view import TORCH_DTYPES
 
@@ -95,11 +96,12 @@ class Worker:
                 return self._release(keeping)
 
     def _prepare(self, request: Prepare) -> Ready | Failed:
-        device, start = self.device, time.perf_counter()
+        device, start, contact = self.device, time.perf_counter(), contact_s()
         del self.weights[request.replicas :]
         self.weights += [weights(self.series, device, i) for i in range(len(self.weights), request.replicas)]
         self.replicas = prepare(self.series, request.point, device, self.weights)
-        filled_us = (time.perf_counter() - start) * 1e6
+        contact_us = (contact_s() - contact) * 1e6
+        filled_us = (time.perf_counter() - start) * 1e6 - contact_us
         first = self.replicas[0]
         found = prove(first, device.synchronize)
         budget = error_budget(TORCH_DTYPES[request.point.dtype])
@@ -116,6 +118,7 @@ class Worker:
             kv_error=kv_error,
             scopes={scope: self._ready(request.point, scope, proved) for scope in request.scopes},
             reserved_bytes=device.reserved_memory(),
+            contact_us=contact_us,
             filled_us=filled_us,
         )
 
@@ -131,9 +134,9 @@ class Worker:
             us = [self.timer.time(call) for call in self._calls(Cell(scope, hardest))]
         except Exception as error:  # what one scope does wrong is its row, and the next one runs
             return self._failure(error)
-        first = us[0] if made.first_call_us is None else made.first_call_us
+        first = us.pop(0) if made.first_call_us is None else made.first_call_us
         checks = (*made.proofs, *made.checks)
-        return Scoped(made.kernel, checks, made.plan_us, first, sum(us[1:]), made.transient_bytes)
+        return Scoped(made.kernel, checks, made.plan_us, first, sum(us), made.transient_bytes)
 
     def _failure(self, error: Exception) -> Failed:
         self.tell(error)
