@@ -21,6 +21,7 @@ from tests.builders import (
     request,
     served,
 )
+from variants import decode
 from variants.backend.eager import Eager
 from variants.contract.dtype import Dtype
 from variants.decode import PREFILL_CHUNK, Decoder, Refused, plan_step
@@ -56,6 +57,55 @@ def test_decode_steps_equal_the_reference_at_each_position(spec, backend, storag
     expected = module.reference(x)
     assert expected.std() > 0.1
     same(steps, expected)
+
+
+class Counted:
+    """A backend that notes for how many tokens and queries it is asked to plan."""
+
+    def __init__(self, backend, grows):
+        self.backend, self.grows, self.plans = backend, grows, []
+
+    def refuses(self, request):
+        """What the other one refuses."""
+        return self.backend.refuses(request)
+
+    def plan(self, geometry, view, max_length, queries=1):
+        """The other one's."""
+        self.plans.append((max_length, queries))
+        return self.backend.plan(geometry, view, max_length, queries)
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_plan_serves_for_many_steps_where_the_backend_says_so(grows, monkeypatch):
+    """Prefill of 3 tokens, steps of 1 to 9; a step of 2; then as many as there is room for, 16."""
+    monkeypatch.setattr(decode, "AHEAD", 4)
+    module, x = build(SPECS["gqa"]), normal(2, 16, SPECS["gqa"].hidden_size)
+    counted = Counted(EAGER, grows)
+    decoder = decoder_of(module, counted, capacity=16)
+    steps = [decoder.prefill(x[:, :3]), decode_all(decoder, x[:, 3:9]), decoder.decode(x[:, 9:11])]
+    steps.append(decode_all(decoder, x[:, 11:]))
+    same(torch.cat(steps, dim=1), module.reference(x))
+    singles = [(8, 1), (13, 1), (15, 2), (16, 1)] if grows else []
+    every = [(4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (9, 1), (11, 2), *((n, 1) for n in range(12, 17))]
+    assert counted.plans == [(3, 3), *(singles or every)]
+
+
+def test_a_plan_does_not_outlive_tokens_that_were_forgotten():
+    """Plans serve while lengths grow: flex has counted on tokens that all of its steps see."""
+    module, x = build(SPECS["gqa"]), normal(2, 8, SPECS["gqa"].hidden_size)
+    counted = Counted(EAGER, grows=True)
+    decoder = decoder_of(module, counted, capacity=8)
+    decode_all(decoder, x[:, :4])
+    decoder.cache.truncate(torch.tensor([4, 2]))
+    assert counted.plans == [(8, 1)]
+    decoder.decode(x[:, 4:5])  # ragged now
+    decoder.cache.truncate(torch.tensor([1, 1]))
+    again = decode_all(decoder, x[:, 1:])
+    same(again, module.reference(x)[:, 1:])
+    assert counted.plans == [(8, 1)] * 3
+    decoder.cache.truncate(torch.tensor([0, 0]))
+    same(decode_all(decoder, x), module.reference(x))
+    assert counted.plans == [(8, 1)] * 4
 
 
 @each_spec

@@ -17,6 +17,7 @@ from variants.storage.contiguous import Contiguous
 from variants.view import CacheView
 
 PREFILL_CHUNK = 256  # new tokens attended at once; bounds the mask at group * 256 * context
+AHEAD = 64  # tokens that a decode step is planned for, where the backend's plans serve while lengths grow
 
 
 class Refused(ValueError):
@@ -70,6 +71,21 @@ def plan_step(
     return Step(attention, cache, geometry, view, length, backend.plan(geometry, view, length, queries), unpack)
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """A step that serves while lengths grow from ``least`` [B] on, up to what it was planned for."""
+
+    step: Step
+    queries: int
+    ragged: bool
+    least: Tensor
+
+    def serves(self, before: Tensor, queries: int, ragged: bool) -> bool:
+        """Whether it can append ``queries`` tokens to sequences of lengths ``before``."""
+        alike = (queries, ragged) == (self.queries, self.ragged)
+        return alike and int(before.max()) + queries <= self.step.length and bool((before >= self.least).all())
+
+
 class Decoder:
     """Prefill and decode one layer over a cache, keeping track of positions."""
 
@@ -77,30 +93,55 @@ class Decoder:
         self.attention = attention
         self.cache = cache
         self.backend = backend
+        self._kept: _Kept | None = None
 
     def prefill(self, x: Float[Tensor, "B T D"], chunk: int = PREFILL_CHUNK) -> Float[Tensor, "B T D"]:
         """Append T tokens, up to ``chunk`` at a time, causally; a latent cache is read by materialized mathematics."""
         attention = self.attention.as_form(self.attention.spec.prefilling())
-        parts = [self._run(attention, part) for part in x.split(min(chunk, self.cache.most_at_once), dim=1)]
+        parts = []
+        for part in x.split(min(chunk, self.cache.most_at_once), dim=1):
+            before, position = self._next(part.shape[1])
+            length, ragged = _reach(before, part.shape[1])
+            parts.append(plan_step(attention, self.cache, self.backend, length, part.shape[1], ragged)(part, position))
         return torch.cat(parts, dim=1)
 
     def decode(self, x: Float[Tensor, "B Q D"]) -> Float[Tensor, "B Q D"]:
         """Append Q tokens to every sequence and return their outputs; ValueError if the cache is full."""
-        return self._run(self.attention, x)
+        before, position = self._next(x.shape[1])
+        return self._step(before, x.shape[1])(x, position)
 
-    def _run(self, attention: Attention, x: Tensor) -> Tensor:
-        before = self.cache.view.lengths.clone()  # by value: lengths change in place when the step writes
-        queries = x.shape[1]
-        longest, shortest = int(before.max()) + queries, int(before.min()) + queries
+    def next_step(self, queries: int = 1) -> Step:
+        """The planned step that ``decode`` would take now; ValueError if the cache is full."""
+        before, _ = self._next(queries)
+        return self._step(before, queries)
+
+    def _step(self, before: Tensor, queries: int) -> Step:
+        """Planned some tokens ahead, so that few steps plan, where that is the same to the backend."""
+        length, ragged = _reach(before, queries)
+        if self._kept is not None and self._kept.serves(before, queries, ragged):
+            return self._kept.step
+        if getattr(self.backend, "grows", False) and self.attention.spec.unpacked() is None:
+            length = min(length + AHEAD, self.cache.capacity)
+        step = plan_step(self.attention, self.cache, self.backend, length, queries, ragged)
+        self._kept = _Kept(step, queries, ragged, before)
+        return step
+
+    def _next(self, queries: int) -> tuple[Tensor, Tensor]:
+        """Lengths [B] now, and where the next tokens stand, [B, Q]."""
+        before = self.cache.view.lengths.clone()  # by value: lengths change in place when a step writes
+        longest = int(before.max()) + queries
         if queries == 0:
             raise ValueError("a step needs at least one new token; got none")
         if longest > self.cache.capacity:
             raise ValueError(f"cache holds {self.cache.capacity} tokens per sequence; this step needs {longest}")
         if queries > self.cache.most_at_once:
             raise ValueError(f"this cache takes {self.cache.most_at_once} new tokens at once; got {queries}")
-        position = before.long()[:, None] + torch.arange(queries, device=x.device)
-        step = plan_step(attention, self.cache, self.backend, longest, queries, ragged=longest != shortest)
-        return step(x, position)
+        return before, before.long()[:, None] + torch.arange(queries, device=before.device)
+
+
+def _reach(before: Tensor, queries: int) -> tuple[int, bool]:
+    """Tokens of the longest sequence after so many more, and whether some sequence has fewer."""
+    return int(before.max()) + queries, bool((before != before[0]).any())
 
 
 def _scratch(attention: Attention, unpacked: Spec, cache: KVCache, policy: StoragePolicy, length: int) -> CacheView:

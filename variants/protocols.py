@@ -168,7 +168,11 @@ class Plan:
 
 @runtime_checkable
 class Backend(Protocol):
-    """Who computes. Knows geometry and view, never a variant's name."""
+    """Who computes. Knows geometry and view, never a variant's name.
+
+    A class may say two things of itself, both False where it does not. ``grows``: a plan serves as it is while lengths
+    grow, up to its ``max_length``. ``reads_unused``: slots that hold no token yet must hold finite numbers.
+    """
 
     def refuses(self, request: Request) -> list[str]:
         """All reasons why it cannot; empty = it can. Cheap, no tensors, never raises."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from einops import rearrange
@@ -19,6 +20,8 @@ MADE_BYTES = 2**24  # of keys and values in float at once: tensors that malloc r
 @dataclass(frozen=True)
 class Eager:
     """Scores, softmax and sums in float32, or float64 when the queries are float64."""
+
+    grows: ClassVar[bool] = True
 
     def refuses(self, request: Request) -> list[str]:
         """Codes scaled by runs of tokens or too narrow for torch, and entries that are not one per token."""

@@ -35,6 +35,7 @@ class Flex:
 
     kernel_options: Mapping[str, Any] | None = field(default=None, hash=False)
 
+    grows: ClassVar[bool] = True
     reads_unused: ClassVar[bool] = True
 
     def refuses(self, request: Request) -> list[str]:

@@ -11,7 +11,7 @@ from experiments.measuring.checkpoint.hub import silence, transformers
 from experiments.measuring.checkpoint.load import Checkpoint
 from experiments.measuring.checkpoint.run import Run, logits_of, uncached
 from experiments.measuring.checkpoint.seat import Layer, seated
-from variants.decode import Decoder, plan_step
+from variants.decode import Decoder
 from variants.protocols import Attention
 
 NO_TOKEN = -1  # None would mean the checkpoint's own
@@ -104,8 +104,8 @@ def _abreast(decoders: Sequence[Decoder]) -> Layer:
         q, entries = attention.query(x, at), attention.entry(x, at)
         attended = []
         for decoder, row in zip(decoders, rows, strict=True):
+            step = decoder.next_step()
             decoder.cache.write({name: entry[row] for name, entry in entries.items()}, at[row])
-            step = plan_step(decoder.attention, decoder.cache, decoder.backend, int(at[0]) + 1)
             attended.append(step.attend(q[row])[0].clone())  # holds until the next call only
         return attention.output(torch.cat(attended))
 

@@ -6,6 +6,7 @@ total, which a second kernel merges by log-sum-exp (Dao et al. 2023, "Flash-Deco
 
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import ClassVar
 
 from variants.contract.codes import CODES
 from variants.contract.dtype import Dtype
@@ -20,6 +21,8 @@ class NumbaSplitKV:
     """``chunk``: tokens per split (None: by the work there is); the answer does not depend on it beyond rounding."""
 
     chunk: int | None = None
+
+    grows: ClassVar[bool] = True
 
     def refuses(self, request: Request) -> list[str]:
         """Other devices than a CPU, dtypes it cannot read, and entries that are not one per token."""

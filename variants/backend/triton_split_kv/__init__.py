@@ -11,6 +11,7 @@ run on the CPU: to check them, not to time them.
 import importlib.util
 import os
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -41,6 +42,8 @@ class TritonSplitKV:
     chunk: int | None = None
     partials: str = "fp32"
     guarded: bool = False
+
+    grows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.chunk is not None:
