@@ -73,17 +73,17 @@ def plan_step(
 
 @dataclass(frozen=True)
 class _Kept:
-    """A step that serves while lengths grow from ``least`` [B] on, up to what it was planned for."""
+    """A step that serves while sequences grow from ``least`` tokens each, up to what it was planned for."""
 
     step: Step
     queries: int
-    ragged: bool
-    least: Tensor
+    least: list[int]
 
-    def serves(self, before: Tensor, queries: int, ragged: bool) -> bool:
-        """Whether it can append ``queries`` tokens to sequences of lengths ``before``."""
-        alike = (queries, ragged) == (self.queries, self.ragged)
-        return alike and int(before.max()) + queries <= self.step.length and bool((before >= self.least).all())
+    def serves(self, held: list[int], queries: int) -> bool:
+        """Whether it can append ``queries`` tokens to sequences that hold so many."""
+        grown = all(now >= then for now, then in zip(held, self.least, strict=True))
+        alike = queries == self.queries and _ragged(held) == _ragged(self.least)
+        return grown and alike and max(held) + queries <= self.step.length
 
 
 class Decoder:
@@ -98,50 +98,52 @@ class Decoder:
     def prefill(self, x: Float[Tensor, "B T D"], chunk: int = PREFILL_CHUNK) -> Float[Tensor, "B T D"]:
         """Append T tokens, up to ``chunk`` at a time, causally; a latent cache is read by materialized mathematics."""
         attention = self.attention.as_form(self.attention.spec.prefilling())
-        parts = []
-        for part in x.split(min(chunk, self.cache.most_at_once), dim=1):
-            before, position = self._next(part.shape[1])
-            length, ragged = _reach(before, part.shape[1])
-            parts.append(plan_step(attention, self.cache, self.backend, length, part.shape[1], ragged)(part, position))
-        return torch.cat(parts, dim=1)
+        parts = x.split(min(chunk, self.cache.most_at_once), dim=1)
+        return torch.cat([self._run(attention, part) for part in parts], dim=1)
 
     def decode(self, x: Float[Tensor, "B Q D"]) -> Float[Tensor, "B Q D"]:
         """Append Q tokens to every sequence and return their outputs; ValueError if the cache is full."""
-        before, position = self._next(x.shape[1])
-        return self._step(before, x.shape[1])(x, position)
+        step, position = self.next_step(x.shape[1])
+        return step(x, position)
 
-    def next_step(self, queries: int = 1) -> Step:
-        """The planned step that ``decode`` would take now; ValueError if the cache is full."""
-        before, _ = self._next(queries)
-        return self._step(before, queries)
+    def next_step(self, queries: int = 1) -> tuple[Step, Int[Tensor, "B Q"]]:
+        """The planned step that ``decode`` would take now, and the positions of its tokens; ValueError as there.
 
-    def _step(self, before: Tensor, queries: int) -> Step:
-        """Planned some tokens ahead, so that few steps plan, where that is the same to the backend."""
-        length, ragged = _reach(before, queries)
-        if self._kept is not None and self._kept.serves(before, queries, ragged):
-            return self._kept.step
-        if getattr(self.backend, "grows", False) and self.attention.spec.unpacked() is None:
-            length = min(length + AHEAD, self.cache.capacity)
-        step = plan_step(self.attention, self.cache, self.backend, length, queries, ragged)
-        self._kept = _Kept(step, queries, ragged, before)
-        return step
+        Planned some tokens ahead, so that few steps plan, where that is the same to the backend.
+        """
+        held, position = self._next(queries)
+        if self._kept is not None and self._kept.serves(held, queries):
+            return self._kept.step, position
+        if not getattr(self.backend, "grows", False) or self.attention.spec.unpacked() is not None:
+            return self._planned(self.attention, held, queries), position
+        step = self._planned(self.attention, held, queries, AHEAD)
+        self._kept = _Kept(step, queries, held)
+        return step, position
 
-    def _next(self, queries: int) -> tuple[Tensor, Tensor]:
-        """Lengths [B] now, and where the next tokens stand, [B, Q]."""
-        before = self.cache.view.lengths.clone()  # by value: lengths change in place when a step writes
-        longest = int(before.max()) + queries
+    def _run(self, attention: Attention, x: Tensor) -> Tensor:
+        held, position = self._next(x.shape[1])
+        return self._planned(attention, held, x.shape[1])(x, position)
+
+    def _planned(self, attention: Attention, held: list[int], queries: int, ahead: int = 0) -> Step:
+        length = min(max(held) + queries + ahead, self.cache.capacity)
+        return plan_step(attention, self.cache, self.backend, length, queries, _ragged(held))
+
+    def _next(self, queries: int) -> tuple[list[int], Tensor]:
+        """Tokens that each sequence holds, and where the next ones stand, [B, Q]."""
+        lengths = self.cache.view.lengths
+        held: list[int] = lengths.tolist()
         if queries == 0:
             raise ValueError("a step needs at least one new token; got none")
-        if longest > self.cache.capacity:
-            raise ValueError(f"cache holds {self.cache.capacity} tokens per sequence; this step needs {longest}")
+        if max(held) + queries > self.cache.capacity:
+            needed = f"this step needs {max(held) + queries}"
+            raise ValueError(f"cache holds {self.cache.capacity} tokens per sequence; {needed}")
         if queries > self.cache.most_at_once:
             raise ValueError(f"this cache takes {self.cache.most_at_once} new tokens at once; got {queries}")
-        return before, before.long()[:, None] + torch.arange(queries, device=before.device)
+        return held, lengths.long()[:, None] + torch.arange(queries, device=lengths.device)
 
 
-def _reach(before: Tensor, queries: int) -> tuple[int, bool]:
-    """Tokens of the longest sequence after so many more, and whether some sequence has fewer."""
-    return int(before.max()) + queries, bool((before != before[0]).any())
+def _ragged(held: list[int]) -> bool:
+    return len(set(held)) > 1
 
 
 def _scratch(attention: Attention, unpacked: Spec, cache: KVCache, policy: StoragePolicy, length: int) -> CacheView:

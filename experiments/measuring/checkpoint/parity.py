@@ -104,7 +104,7 @@ def _abreast(decoders: Sequence[Decoder]) -> Layer:
         q, entries = attention.query(x, at), attention.entry(x, at)
         attended = []
         for decoder, row in zip(decoders, rows, strict=True):
-            step = decoder.next_step()
+            step, _ = decoder.next_step()
             decoder.cache.write({name: entry[row] for name, entry in entries.items()}, at[row])
             attended.append(step.attend(q[row])[0].clone())  # holds until the next call only
         return attention.output(torch.cat(attended))
