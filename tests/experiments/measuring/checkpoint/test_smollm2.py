@@ -81,7 +81,7 @@ def test_quality_is_scored_and_training_regains_some_of_it(tmp_path: Path) -> No
         "try: main()\n"
         "finally: print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
-    said = shell("-c", code, "study=quality", *options, cwd=tmp_path)
+    said = shell("-c", code, "study=quality", *options, cwd=tmp_path, **ONE_THREAD)
     assert said.code == 0, said.err
     rows = {(row.label, row.steps): row for row in read(tmp_path / "results" / "runs" / "quality")[0].values()}
     own, mha = rows["gqa (original)", 0], rows["mha", 0]
