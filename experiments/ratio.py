@@ -8,6 +8,7 @@ here: with 3 rounds its values cannot leave the range of the 3, and what is call
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,24 @@ def ratio_interval(a: Samples, b: Samples, confidence: float, paired: bool, seed
     return _combined(centre, (_variance(a, rng), len(a) - 1), (_variance(b, rng), len(b) - 1), confidence)
 
 
+def relative_ratio(
+    a: Sequence[Samples], b: Sequence[Samples], which: int, confidence: float
+) -> tuple[float, Interval] | None:
+    """How much one series changed from run a to run b beside the other series of its race, and the interval of that.
+
+    ``a``, ``b``: positive samples [rounds, replicas] of all series of a race, at least two, taken in the same rounds of
+    a run. Of each round: the series' median over the middle one of the others', so that what all of them met cancels;
+    b's geometric mean over a's. None where a run has fewer than ``FEWEST_ROUNDS`` rounds.
+    """
+    _check_confidence(confidence)
+    logs = [_against_others(side, which) for side in (a, b)]
+    if min(map(len, logs)) < FEWEST_ROUNDS:
+        return None
+    ours, theirs = ((float(side.var(ddof=1)) / len(side), len(side) - 1) for side in logs)
+    centre = math.exp(logs[1].mean() - logs[0].mean())
+    return centre, _combined(centre, ours, theirs, confidence)
+
+
 def ratio_of_intervals(
     a: tuple[float, Interval, int], b: tuple[float, Interval, int], confidence: float, known: float = 0.95
 ) -> Interval | None:
@@ -74,6 +93,14 @@ def ratio_of_intervals(
         for _, (low, high), rounds in (a, b)
     )
     return _combined(b[0] / a[0], ours, theirs, confidence)
+
+
+def _against_others(race: Sequence[Samples], which: int) -> Samples:
+    """Log of one series' median less the middle one of the others', per round: another that changed moves it little."""
+    for samples in race:
+        _check_samples("race", samples)
+    logs = np.log([np.median(samples, axis=1) for samples in race])
+    return np.asarray(logs[which] - np.median(np.delete(logs, which, axis=0), axis=0))
 
 
 def _combined(centre: float, a: tuple[float, int], b: tuple[float, int], confidence: float) -> Interval:

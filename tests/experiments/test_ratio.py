@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.ratio import median_interval, ratio_interval, ratio_of_intervals
+from experiments.ratio import median_interval, ratio_interval, ratio_of_intervals, relative_ratio
 from tests.experiments.builders import exact
 
 RUNS = 300
@@ -139,3 +139,52 @@ def test_an_interval_of_one_round_is_refused():
 def test_what_cannot_be_compared_is_refused(a, b, confidence, paired, said):
     with pytest.raises(ValueError, match=said):
         ratio_interval(a, b, confidence, paired)
+
+
+# one series beside the others of its race
+
+
+def race(rng, rounds, times, between=0.2):
+    """Samples of several series whose rounds share a level: a machine that is now slow and now quick."""
+    level = np.exp(between * rng.standard_normal((rounds, 1)))
+    return [level * noise(rng, rounds, between=0.0, us=us) for us in times]
+
+
+def relative(a, b, which):
+    """What must be there."""
+    found = relative_ratio(a, b, which, 0.99)
+    assert found is not None
+    return found
+
+
+def test_what_all_series_of_a_race_share_cancels():
+    """All are 1.3 times as long in b, the second of three 1.2 times that: its interval is Welch's of the logs."""
+    rng = np.random.default_rng(3)
+    a, b = race(rng, 8, [100.0, 50.0, 20.0]), race(rng, 6, [130.0, 78.0, 26.0])
+    ratio, (low, high) = relative(a, b, 1)
+    ours, theirs = (
+        [
+            math.log(np.median(x) ** 2 / np.median(y) / np.median(z)) / 2
+            for x, y, z in zip(s[1], s[0], s[2], strict=True)
+        ]
+        for s in (a, b)
+    )
+    welch = stats.ttest_ind(theirs, ours, equal_var=False).confidence_interval(0.99)
+    assert exact(ratio) == pytest.approx(math.exp(np.mean(theirs) - np.mean(ours)))
+    assert (low, high) == pytest.approx((math.exp(welch.low), math.exp(welch.high)))
+    assert 1.19 < low < 1.2 < high < 1.21
+    plain = interval(a[1], b[1], 0.99, paired=False)
+    assert math.log(plain[1] / plain[0]) > 10 * math.log(high / low)  # by itself it says little on such a machine
+    for other in (0, 2):
+        assert relative(a, b, other)[0] == pytest.approx(1.2**-0.5, rel=0.01)
+
+
+def test_one_of_four_that_changed_leaves_the_others_as_they_are():
+    rng = np.random.default_rng(3)
+    a, b = race(rng, 8, [100.0, 50.0, 20.0, 10.0]), race(rng, 8, [130.0, 65.0, 26.0, 26.0])
+    assert [relative(a, b, which)[0] for which in range(4)] == pytest.approx([1.0, 1.0, 1.0, 2.0], rel=0.01)
+
+
+def test_a_race_of_two_rounds_has_no_interval():
+    rng = np.random.default_rng(3)
+    assert relative_ratio(race(rng, 2, [1.0, 2.0]), race(rng, 5, [1.0, 2.0]), 0, 0.99) is None

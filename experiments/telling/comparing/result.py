@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.telling.comparing.match import ACROSS, Matched, match
+from experiments.telling.comparing.shared import Shared, shared
 from experiments.telling.comparing.side import Entry, Side, load_side
 from experiments.telling.comparing.verdict import Compared, compare
 
@@ -37,13 +38,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Result:
-    """Two sides, how their points matched, and the points that are ok on both, the slowest of b first."""
+    """Two sides, how their points matched, the points that are ok on both, the slowest of b first, and their races."""
 
     question: Question
     a: Side
     b: Side
     matched: Matched
     compared: tuple[Compared, ...]
+    shared: Shared
 
     @property
     def regressions(self) -> list[Compared]:
@@ -60,10 +62,12 @@ def answer(question: Question) -> Result:
     """Compare what the question names. Raises ValueError or FileNotFoundError if nothing can be compared."""
     a, b = load_side("a", question.a), load_side("b", question.b)
     matched = match(a, b, question.match, question.across)
-    compared = [compare(*pair, question.confidence) for pair in matched.pairs if _both_ok(pair)]
+    both = [pair for pair in matched.pairs if _both_ok(pair)]
+    compared = [compare(*pair, question.confidence) for pair in both]
     if not compared:
         raise ValueError(_nothing(question, a, b, matched))
-    return Result(question, a, b, matched, tuple(sorted(compared, key=lambda one: -one.ratio)))
+    slowest_first = tuple(sorted(compared, key=lambda one: -one.ratio))
+    return Result(question, a, b, matched, slowest_first, shared(both, question.confidence))
 
 
 def _both_ok(pair: Sequence[Entry]) -> bool:

@@ -137,9 +137,23 @@ def _outcome(result: Result) -> list[str]:
         *([f"no raw samples at {by_rows} points: intervals follow from the rows' own"] if by_rows else []),
         *([f"measured in turns at {in_turns} points: round is held against round"] if in_turns else []),
         f"{beyond} of {shared} points ({100 * beyond / shared:.1f} %) differ significantly by {over}",
+        *_beside(result, over),
         f"regression: b is slower by {over} at {regressed} of {shared} points"
         if regressed
         else f"no regression by {over}",
+    ]
+
+
+def _beside(result: Result, over: str) -> list[str]:
+    """What the machine may have done to all series of a race, and what is left."""
+    races, beside = result.shared.races, result.shared.beside
+    if not races:
+        return []
+    left = sum(one.beyond(result.question.threshold) for one in beside)
+    share = f"{left} of {len(beside)} points ({100 * left / len(beside):.1f} %)"
+    return [
+        f"what all series of a race share, as when the machine is slower: {min(races):.3f} to {max(races):.3f} of a's "
+        f"time; beside that {share} differ significantly by {over}"
     ]
 
 

@@ -105,6 +105,33 @@ def test_the_share_that_differs_beyond_the_threshold_is_said(tmp_path):
     assert "no regression by more than 5 %" in text
 
 
+def test_what_all_series_of_a_race_share_is_told_from_what_one_of_them_changed_by(tmp_path):
+    """The machine is 1.3 times as slow at 1k and 1.1 times at 2k; there, MQA takes another 1.2 times that."""
+    names, contexts = ("mha", "gqa", "mqa", "mla"), {1024: 1.3, 2048: 1.1}
+    ours = [point(name, context=c, race=f"a{c}") for c in contexts for name in names]
+    theirs = [
+        point(name, context=c, race=f"b{c}", us=100.0 * slow * (1.2 if (name, c) == ("mqa", 2048) else 1.0))
+        for c, slow in contexts.items()
+        for name in names
+    ]
+    result = pair(tmp_path, ours, theirs)
+    moved = [one for one in result.shared.beside if one.ratio > 1.1]
+    assert [(one.b.attention, one.b.context) for one in moved] == [("mqa", 2048)]
+    assert moved[0].ratio == pytest.approx(1.2, rel=0.02)
+    assert result.shared.races == pytest.approx((1.3, 1.1))
+    text = all_of(say(result))
+    assert "8 of 8 points (100.0 %) differ significantly by more than 5 %" in text
+    assert "1.100 to 1.300 of a's time; beside that 1 of 8 points (12.5 %) differ significantly" in text
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_series_by_itself_and_rows_without_samples_share_nothing(tmp_path, raw):
+    rows = [point("gqa", race="1"), point("mha", race="1" if not raw else "2"), point("mla", race=None)]
+    result = held(keep(tmp_path / "a", *rows, raw=raw), keep(tmp_path / "b", *rows, raw=raw, seed=9))
+    assert (result.shared.races, result.shared.beside) == ((), ())
+    assert "share" not in all_of(say(result))
+
+
 def test_predicted_points_have_a_mean_of_their_own(tmp_path):
     def rows(us):
         nothing: dict[str, Any] = {"latency_us_ci_low": None, "latency_us_ci_high": None, "rounds": None}
