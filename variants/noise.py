@@ -10,6 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+APART = 4099  # elements between the beginnings of two tensors in one seed's noise
 BLOCK = 1 << 22  # elements drawn once and repeated: no hardware compresses a period of 16 MB
 KEPT = 16  # blocks, 30 ms each to draw: one for each of nine replicas, which take turns, and one for queries
 

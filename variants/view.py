@@ -21,8 +21,8 @@ TORCH_DTYPES = {
     Dtype.FP8_E4M3: torch.float8_e4m3fn,
     Dtype.INT8: torch.int8,
 }
-EVERY = slice(None)
 DTYPES = {torch_dtype: dtype for dtype, torch_dtype in TORCH_DTYPES.items()}
+ALL_HEADS = slice(None)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class CacheView:
         oldest = torch.zeros_like(self.lengths) if self.start is None else self.start
         return oldest[:, None] + torch.arange(min(max_length, self._held), device=oldest.device)
 
-    def gather(self, span: Span, max_length: int, heads: slice = EVERY) -> Shaped[Tensor, "B heads T W"]:
+    def gather(self, span: Span, max_length: int, heads: slice = ALL_HEADS) -> Shaped[Tensor, "B heads T W"]:
         """The first ``max_length`` held tokens of every sequence in order; a copy unless the cache is contiguous."""
         lying = self.span(span)[:, heads]
         if self.start is not None:
@@ -86,7 +86,7 @@ class CacheView:
         return rearrange(paged, "b n heads s w -> b heads (n s) w")[:, :, :max_length]
 
     def read(
-        self, span: Span, max_length: int, dtype: torch.dtype, heads: slice = EVERY
+        self, span: Span, max_length: int, dtype: torch.dtype, heads: slice = ALL_HEADS
     ) -> Shaped[Tensor, "B heads T W"]:
         """``gather`` as numbers of ``dtype``: codes are multiplied by their scales."""
         quant = self.layout.stream(span.stream).quant

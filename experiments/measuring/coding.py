@@ -9,7 +9,7 @@ from variants.backend.eager import Eager
 from variants.contract.codes import CODES
 from variants.contract.dtype import Dtype
 from variants.decode import plan_step
-from variants.noise import noise_
+from variants.noise import APART, noise_
 from variants.protocols import Attention, Entries
 from variants.storage.contiguous import Contiguous
 from variants.view import TORCH_DTYPES
@@ -46,6 +46,6 @@ def _entries(series: Series, tokens: int, device: Device) -> Entries:
     """Noise for every stream, the same whatever the cache holds it in."""
     streams = series.spec.layout(series.workload.dtype).entries
     return {
-        s.name: noise_(torch.empty(1, tokens, s.heads, s.width, device=device.torch), series.workload.seed, 4099 * i)
+        s.name: noise_(torch.empty(1, tokens, s.heads, s.width, device=device.torch), series.workload.seed, APART * i)
         for i, s in enumerate(streams)
     }

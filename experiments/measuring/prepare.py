@@ -16,7 +16,7 @@ from variants.contract.cost import Point
 from variants.contract.layout import CacheLayout
 from variants.decode import Step, plan_step
 from variants.modules import hollow
-from variants.noise import noise_
+from variants.noise import APART, noise_
 from variants.pages import advise
 from variants.protocols import Attention, KVCache, StoragePolicy
 from variants.storage.contiguous import Contiguous
@@ -26,7 +26,6 @@ HEADROOM = 0.9  # share of the free memory that a point may plan to use
 REPLICA_SHARE = 3  # replicas may take at most a third of the free memory
 REPLICA_BYTES = 4 * 2**30  # and at most this much: filling more would take longer than measuring
 ROUNDINGS = 4  # of the output dtype's epsilon: rounded weights, rounded products and the rounded output
-APART = 4099  # elements between the beginnings of two tensors in the same noise
 OTHER_NOISE = 1 << 20  # a seed no cache has: queries that repeat a cached key would see little but that key
 ACCUMULATION = 1e-5  # relative error that float32 sums over many tokens may add
 

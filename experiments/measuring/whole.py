@@ -13,7 +13,7 @@ from variants.contract.cost import Point
 from variants.contract.dtype import Dtype
 from variants.contract.geometry import Span
 from variants.contract.scopes import uncached
-from variants.noise import noise_
+from variants.noise import APART, noise_
 from variants.prefill import chunk_rows, plan_prefill, plan_recompute, prefill_reasons, room_for
 from variants.protocols import Spec
 from variants.storage.contiguous import Contiguous
@@ -63,7 +63,7 @@ class Wholes:
         device, dtype = first.view.lengths.device, TORCH_DTYPES[point.dtype]
         prompt = torch.empty(point.batch, point.context, series.spec.hidden_size, dtype=dtype, device=device)
         for number, rows in enumerate(prompt.flatten(0, 1).split(DISTINCT)):
-            noise_(rows, series.workload.seed, start=4099 * number)
+            noise_(rows, series.workload.seed, start=APART * number)
         self.x = prompt
         self.series, self.point, self.scope, self.step = series, point, scope, first
         if scope == "prefill":

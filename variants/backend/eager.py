@@ -12,7 +12,7 @@ from variants.contract.dtype import Dtype
 from variants.contract.geometry import AttentionGeometry, Span
 from variants.contract.keep import All, Window
 from variants.protocols import Attended, Plan, Request
-from variants.view import EVERY, CacheView
+from variants.view import ALL_HEADS, CacheView
 
 MADE_BYTES = 2**24  # of keys and values in float at once: tensors that malloc reuses, not 1 GiB of new pages per call
 
@@ -94,7 +94,7 @@ def _laid_out(view: CacheView, spans: Sequence[Span], heads: slice, max_length: 
     """Spans of some KV heads end to end as [B, G, T, W]; a one-head stream is broadcast to each of them."""
     shared = [view.layout.stream(span.stream).heads == 1 for span in spans]
     parts = [
-        view.read(span, max_length, dtype, EVERY if one else heads) for span, one in zip(spans, shared, strict=True)
+        view.read(span, max_length, dtype, ALL_HEADS if one else heads) for span, one in zip(spans, shared, strict=True)
     ]
     count = heads.stop - heads.start
     return torch.cat([part.expand(-1, count, -1, -1) for part in parts], dim=-1)

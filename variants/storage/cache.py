@@ -8,7 +8,7 @@ from torch import Tensor
 
 from variants.codes import encode
 from variants.contract.layout import CacheLayout, Stream
-from variants.noise import noise_
+from variants.noise import APART, noise_
 from variants.pages import reserve
 from variants.protocols import Entries, StoragePolicy
 from variants.view import CacheView
@@ -92,7 +92,7 @@ class Cache:
             (s, (p, head, slice(length))) for s in self.view.layout.entries for p in pages for head in range(s.heads)
         )
         for index, (stream, where) in enumerate(runs):
-            self._noise(stream, where, seed, start=index * 4099)
+            self._noise(stream, where, seed, start=index * APART)
         self.view.lengths.fill_(length)
 
     def _noise(self, stream: Stream, where: Any, seed: int, start: int) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from variants.contract.checks import check_count
 from variants.contract.keep import Keep
 from variants.contract.layout import CacheLayout
-from variants.noise import BLOCK
+from variants.noise import APART, BLOCK
 from variants.protocols import Entries
 from variants.storage.cache import POISON, Cache
 
@@ -89,7 +89,7 @@ class PagedCache(Cache):
         """Noise in the pages of ``length`` tokens per sequence, no two alike; slots behind them stay poisoned."""
         parts = ((s, part) for s in self.view.layout.entries for part in _page_runs(self.view.stream(s.name)))
         for index, (stream, pages) in enumerate(parts):
-            self._noise(stream, pages, seed, start=index * 4099)
+            self._noise(stream, pages, seed, start=index * APART)
         for slab in self.view.slabs:
             slab[self._free] = POISON
         self.truncate(torch.full_like(self.view.lengths, length))

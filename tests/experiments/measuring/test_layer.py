@@ -1,13 +1,11 @@
-"""What is proved once for the weights of a series, and what is counted as warming up."""
+"""What is proved once for the weights of a series."""
 
 from collections import Counter
 
 import pytest
-import torch
 
 from experiments.measuring import layer, worker
-from experiments.measuring.messages import Prepare, Ready, Release, Sample, Scoped, Taken
-from experiments.measuring.workload import Cell
+from experiments.measuring.messages import Prepare, Ready, Release, Scoped
 from tests.experiments.builders import device, series
 from variants.contract.cost import Point
 from variants.contract.dtype import Dtype
@@ -64,14 +62,3 @@ def test_fewer_tokens_are_a_proof_of_their_own() -> None:
     asked(it, 4)
     asked(it, 64)
     assert sorted(it.layers) == [4, layer.TOKENS + 1]
-
-
-def test_the_calls_that_open_a_round_are_told_apart_from_its_samples() -> None:
-    it = made()
-    asked(it, 64)
-    with torch.no_grad():
-        taken = it.ask(Sample(Cell("step", "cold")))
-    assert isinstance(taken, Taken)
-    assert taken.us == (1.0,)  # of two replicas the first opens
-    assert taken.opening_us >= 20_000
-    assert taken.wall_us < taken.opening_us
