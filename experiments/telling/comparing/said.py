@@ -51,7 +51,7 @@ def say(result: Result) -> Said:
         *([names.common] if names.common else []),
     ]
     table, hidden = _table(result, names)
-    below = [*hidden, *_lists(result, names), *_outcome(result)]
+    below = [*hidden, *_lists(result, names), *_outcome(result, names)]
     return Said(tuple(above), table, tuple(below))
 
 
@@ -125,7 +125,7 @@ def _listed(what: str, items: Sequence[str]) -> str:
     return f"{what} ({len(items)}):" + "".join(f"\n  {item}" for item in items[:LISTED]) + more
 
 
-def _outcome(result: Result) -> list[str]:
+def _outcome(result: Result, names: Naming) -> list[str]:
     threshold, shared = result.question.threshold, len(result.compared)
     by_rows, in_turns = (
         sum(holds) for holds in zip(*((o.source == "rows", o.paired) for o in result.compared), strict=True)
@@ -137,23 +137,25 @@ def _outcome(result: Result) -> list[str]:
         *([f"no raw samples at {by_rows} points: intervals follow from the rows' own"] if by_rows else []),
         *([f"measured in turns at {in_turns} points: round is held against round"] if in_turns else []),
         f"{beyond} of {shared} points ({100 * beyond / shared:.1f} %) differ significantly by {over}",
-        *_beside(result, over),
+        *_beside(result, names, over),
         f"regression: b is slower by {over} at {regressed} of {shared} points"
         if regressed
         else f"no regression by {over}",
     ]
 
 
-def _beside(result: Result, over: str) -> list[str]:
+def _beside(result: Result, names: Naming, over: str) -> list[str]:
     """What the machine may have done to all series of a race, and what is left."""
     races, beside = result.shared.races, result.shared.beside
     if not races:
         return []
-    left = sum(one.beyond(result.question.threshold) for one in beside)
-    share = f"{left} of {len(beside)} points ({100 * left / len(beside):.1f} %)"
+    left = sorted((one for one in beside if one.beyond(result.question.threshold)), key=lambda one: -one.ratio)
+    share = f"{len(left)} of {len(beside)} points ({100 * len(left) / len(beside):.1f} %)"
+    listed = _listed("those, b/a against the others of its race", [f"{names.words(o.b)} {o.ratio:.3f}" for o in left])
     return [
         f"what all series of a race share, as when the machine is slower: {min(races):.3f} to {max(races):.3f} of a's "
-        f"time; beside that {share} differ significantly by {over}"
+        f"time; beside that {share} differ significantly by {over}",
+        *([listed] if listed else []),
     ]
 
 

@@ -25,30 +25,31 @@ class Shared:
 
 
 def shared(pairs: Sequence[Pair], confidence: float) -> Shared:
-    """Of pairs that are ok on both sides: those that were sampled in the same rounds, with raw samples, two or more."""
+    """Of pairs that are ok on both sides: those of two races, sampled in the same rounds, with raw samples."""
     races: list[float] = []
     beside: list[Compared] = []
     for race in _races(pairs):
-        samples = [(a.samples(), b.samples()) for a, b in race]
-        ours, theirs = [a for a, _ in samples if a is not None], [b for _, b in samples if b is not None]
-        if min(len(ours), len(theirs)) < len(race) or not all(
-            len({len(it) for it in side}) == 1 for side in (ours, theirs)
-        ):
-            continue
-        found = _against_the_others(race, ours, theirs, confidence)
+        ours, theirs = _samples([a for a, _ in race]), _samples([b for _, b in race])
+        found = _against_the_others(race, ours, theirs, confidence) if ours and theirs else []
         if found:
-            races.append(median(_median_ratio(pair) for pair in race))
+            races.append(median(b.us / a.us for a, b in race))
             beside += found
     return Shared(tuple(races), tuple(beside))
 
 
 def _races(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """Pairs of one race on either side, scope by scope."""
+    """Pairs of one race on either side, scope by scope; in one and the same race nothing differs that all share."""
     found: dict[tuple[object, ...], list[Pair]] = defaultdict(list)
     for a, b in pairs:
-        if a.row.race is not None and b.row.race is not None:
+        if a.row.race is not None and b.row.race is not None and a.row.race != b.row.race:
             found[a.row.race, b.row.race, a.row.scope, a.row.temperature].append((a, b))
     return [race for race in found.values() if len(race) > 1]
+
+
+def _samples(entries: Sequence[Entry]) -> list[Samples]:
+    """Of all of them; none where one has none, or other rounds than the rest."""
+    kept = [samples for entry in entries if (samples := entry.samples()) is not None]
+    return kept if len(kept) == len(entries) and len({len(samples) for samples in kept}) == 1 else []
 
 
 def _against_the_others(
@@ -61,10 +62,3 @@ def _against_the_others(
             return []
         found.append(Compared(a.row, b.row, *told, "samples", paired=True))
     return found
-
-
-def _median_ratio(pair: Pair) -> float:
-    a, b = (entry.row.latency_us_p50 for entry in pair)
-    assert a is not None  # an ok row has a time
-    assert b is not None
-    return b / a

@@ -25,6 +25,12 @@ class Entry:
         """Rows of one key are repeats only on one machine."""
         return self.row.device, self.row.host
 
+    @property
+    def us(self) -> float:
+        """Median latency; an ok row has one."""
+        assert self.row.latency_us_p50 is not None
+        return self.row.latency_us_p50
+
     def samples(self) -> NDArray[np.float64] | None:
         """Raw samples in us [rounds, replicas]; None where there are none that this row was computed from."""
         try:

@@ -59,10 +59,9 @@ class Overall:
 
 def compare(a: Entry, b: Entry, confidence: float) -> Compared:
     """Compare two rows that both are ok; other statuses have no time to compare."""
-    ours, theirs = _median(a.row), _median(b.row)
     paired = _interleaved(a, b)
     interval, source = _interval(a, b, confidence, paired)
-    return Compared(a.row, b.row, theirs / ours, interval, source, paired and source == "samples")
+    return Compared(a.row, b.row, b.us / a.us, interval, source, paired and source == "samples")
 
 
 def overall(compared: Sequence[Compared]) -> Overall:
@@ -78,18 +77,19 @@ def _interval(a: Entry, b: Entry, confidence: float, paired: bool) -> tuple[Inte
     if ours is not None and theirs is not None:
         found = ratio_interval(ours, theirs, confidence, paired and len(ours) == len(theirs))
         return found, "samples" if found else None
-    kept = [_kept(entry.row) for entry in (a, b)]
+    kept = [_kept(entry) for entry in (a, b)]
     if kept[0] is None or kept[1] is None:
         return None, None
     found = ratio_of_intervals(kept[0], kept[1], confidence)
     return found, "rows" if found else None
 
 
-def _kept(row: Measurement) -> tuple[float, Interval, int] | None:
+def _kept(entry: Entry) -> tuple[float, Interval, int] | None:
+    row = entry.row
     low, high, rounds = row.latency_us_ci_low, row.latency_us_ci_high, row.rounds
     if low is None or high is None or rounds is None or low <= 0:
         return None
-    return _median(row), (low, high), rounds
+    return entry.us, (low, high), rounds
 
 
 def _interleaved(a: Entry, b: Entry) -> bool:
@@ -97,8 +97,3 @@ def _interleaved(a: Entry, b: Entry) -> bool:
     took_turns = all(entry.row.interleave in ("resident", "realloc") for entry in (a, b))
     one_run = a.file != b.file and a.file.parent.parent == b.file.parent.parent
     return took_turns and one_run and a.row.rounds == b.row.rounds and a.row.command == b.row.command
-
-
-def _median(row: Measurement) -> float:
-    assert row.latency_us_p50 is not None  # an ok row has a time
-    return row.latency_us_p50

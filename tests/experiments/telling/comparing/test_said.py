@@ -122,6 +122,7 @@ def test_what_all_series_of_a_race_share_is_told_from_what_one_of_them_changed_b
     text = all_of(say(result))
     assert "8 of 8 points (100.0 %) differ significantly by more than 5 %" in text
     assert "1.100 to 1.300 of a's time; beside that 1 of 8 points (12.5 %) differ significantly" in text
+    assert "against the others of its race (1):\n  mqa 2k 1.2" in text
 
 
 @pytest.mark.parametrize("raw", [False, True])
@@ -130,6 +131,12 @@ def test_a_series_by_itself_and_rows_without_samples_share_nothing(tmp_path, raw
     result = held(keep(tmp_path / "a", *rows, raw=raw), keep(tmp_path / "b", *rows, raw=raw, seed=9))
     assert (result.shared.races, result.shared.beside) == ((), ())
     assert "share" not in all_of(say(result))
+
+
+def test_two_series_of_one_race_share_what_the_machine_did_already(tmp_path):
+    rows = [point(name, context=c, race="1", backend=b) for name in ("gqa", "mha") for c in (1, 2) for b in "ab"]
+    ours, theirs = ([row for row in rows if row.backend == backend] for backend in "ab")
+    assert pair(tmp_path, ours, theirs, across=("backend",)).shared.races == ()
 
 
 def test_predicted_points_have_a_mean_of_their_own(tmp_path):
