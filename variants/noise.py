@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 APART = 4099  # elements between the beginnings of two tensors in one seed's noise
-BLOCK = 1 << 22  # elements drawn once and repeated: no hardware compresses a period of 16 MB
-KEPT = 16  # blocks, 30 ms each to draw: one for each of nine replicas, which take turns, and one for queries
+BLOCK = 1 << 22  # elements drawn once, 30 ms, and copied from: no hardware compresses what recurs after 4 MB or more
+RUN = BLOCK // 2  # elements copied at once; each run of a tensor begins elsewhere in the block,
+RUNS_APART = 1_299_709  # odd: so that rows, of any usual width, that lie half a tensor apart are not the same ones
+KEPT = 8  # blocks: one per seed, dtype and deviation
 
 
 def noise_(tensor: Tensor, seed: int, start: int = 0, std: float = 1.0) -> Tensor:
@@ -20,16 +22,17 @@ def noise_(tensor: Tensor, seed: int, start: int = 0, std: float = 1.0) -> Tenso
 
     ``start`` shifts the noise, so that neighbours filled with different starts differ.
     """
-    block = _block(tensor.device, seed)
-    step = max(1, BLOCK // 2 // max(1, math.prod(tensor.shape[1:])))
-    offset = start % (BLOCK // 2)
-    for first in range(0, len(tensor), step):
-        chunk = tensor[first : first + step]
-        chunk.copy_(block[offset : offset + chunk.numel()].view(chunk.shape))
-    return tensor if std == 1.0 else tensor.mul_(std)
+    block = _block(tensor.device, tensor.dtype, seed, std)
+    step = max(1, RUN // max(1, math.prod(tensor.shape[1:])))
+    for run, first in enumerate(range(0, len(tensor), step)):
+        rows, offset = tensor[first : first + step], (start + run * RUNS_APART) % RUN
+        rows.copy_(block[offset : offset + rows.numel()].view(rows.shape))
+    return tensor
 
 
 @lru_cache(maxsize=KEPT)
-def _block(device: torch.device, seed: int) -> Tensor:
+def _block(device: torch.device, dtype: torch.dtype, seed: int, std: float) -> Tensor:
+    if (dtype, std) != (torch.float32, 1.0):
+        return (_block(device, torch.float32, seed, 1.0) * std).to(dtype)
     generator = torch.Generator(device).manual_seed(seed)
     return torch.randn(BLOCK, generator=generator, device=device)

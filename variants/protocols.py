@@ -258,6 +258,9 @@ class KVCache(Protocol):
         """Forget tokens from ``lengths`` on; their slots are poisoned again."""
         ...
 
-    def fill_noise(self, length: int, seed: int) -> None:
-        """Pretend ``length`` tokens were cached: standard normal noise in used slots, poison elsewhere."""
+    def fill_noise(self, length: int, seed: int, start: int = 0) -> None:
+        """Pretend ``length`` tokens were cached: standard normal noise in used slots, poison elsewhere.
+
+        Caches of one ``seed`` and different ``start`` hold different parts of the same noise.
+        """
         ...

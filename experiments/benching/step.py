@@ -11,6 +11,7 @@ from experiments.benching.race import Contender, Latency, race
 from experiments.benching.sizes import Sizes
 from experiments.benching.twins import CACHES, TheirStep, make_twin
 from experiments.measuring.bench import Bench
+from experiments.measuring.prepare import OTHER_NOISE
 from variants.backend.numba_split_kv import NumbaSplitKV
 from variants.contract.cost import Point, step_work
 from variants.decode import plan_step
@@ -52,7 +53,7 @@ def _replica(point: BenchPoint, sizes: Sizes, number: int) -> _Replica:
     twin = make_twin(point.variant, sizes, point.dtype, seed=number)
     length = point.context
     cache = filled(Contiguous(), twin.ours.spec.layout(point.dtype), length, length, seed=number)
-    x = noise_(torch.empty(1, 1, sizes.hidden_size, dtype=TORCH_DTYPES[point.dtype]), seed=number)
+    x = noise_(torch.empty(1, 1, sizes.hidden_size, dtype=TORCH_DTYPES[point.dtype]), seed=number + OTHER_NOISE)
     position = torch.full((1, 1), length - 1)
     step = plan_step(twin.ours, cache, NumbaSplitKV(), length)
     replica = _Replica(lambda: step(x, position), {kind: twin.step(kind, cache.view, x) for kind in CACHES})

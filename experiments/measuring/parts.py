@@ -6,7 +6,6 @@ from experiments.measuring.prepare import Replica
 from experiments.measuring.timing import Call
 from experiments.measuring.whole import relative
 from variants.contract.scopes import part_weights
-from variants.noise import noise_
 from variants.protocols import Absorbing, Entries, Spec
 
 ALONE = ("project", "absorb", "append", "output")
@@ -22,16 +21,11 @@ def part_reasons(scope: str, spec: Spec) -> list[str]:
 class Parts:
     """A replica's step taken apart: the same code in the same shapes, each part on what the one before it gave."""
 
-    def __init__(self, replica: Replica, seed: int) -> None:
-        self.step = replica.planned
+    def __init__(self, replica: Replica) -> None:
+        self.step, self.x, self.position = replica.planned, replica.x, replica.position
         self.attention = self.step.attention
         # the same weights without absorption: what is left of query, entry and output is projecting
         self.plain = self.attention.as_form(self.attention.spec.prefilling())
-        batch, queries = replica.query.shape[:2]
-        device = replica.query.device
-        self.x = torch.empty(batch, queries, self.attention.spec.hidden_size, dtype=replica.query.dtype, device=device)
-        noise_(self.x, seed)
-        self.position = torch.arange(self.step.length - queries, self.step.length, device=device).expand(batch, -1)
         self.query, self.entry = self._project()
         self.append()
         attended = self._absorb_query() if self._absorbs else self.query

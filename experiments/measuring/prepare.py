@@ -26,7 +26,10 @@ HEADROOM = 0.9  # share of the free memory that a point may plan to use
 REPLICA_SHARE = 3  # replicas may take at most a third of the free memory
 REPLICA_BYTES = 4 * 2**30  # and at most this much: filling more would take longer than measuring
 ROUNDINGS = 4  # of the output dtype's epsilon: rounded weights, rounded products and the rounded output
-OTHER_NOISE = 1 << 20  # a seed no cache has: queries that repeat a cached key would see little but that key
+# a seed that no cache and no weights have, for what is asked: a query that repeats a cached key would see little but
+# that key, and an input that repeats a row of the weights makes one query that outweighs all others
+OTHER_NOISE = 1 << 20
+REPLICAS_APART = 730_001  # elements between the beginnings of two replicas in one seed's noise
 ACCUMULATION = 1e-5  # relative error that float32 sums over many tokens may add
 
 
@@ -94,7 +97,9 @@ def weights(series: Series, device: Device, number: int) -> Attention:
     """The module of a replica with noise for weights; built on no device first: nothing is initialised twice."""
     module = hollow(series.spec)
     assert isinstance(module, torch.nn.Module)
-    fill_weights(module, TORCH_DTYPES[series.workload.dtype], device.torch, series.workload.seed + number)
+    fill_weights(
+        module, TORCH_DTYPES[series.workload.dtype], device.torch, series.workload.seed, number * REPLICAS_APART
+    )
     return module
 
 
@@ -140,22 +145,22 @@ def error_budget(dtype: torch.dtype) -> float:
 
 
 def _replica(series: Series, point: Point, device: Device, number: int, attention: Attention) -> Replica:
-    dtype, seed = TORCH_DTYPES[point.dtype], series.workload.seed + number
-    cache = _cache(series, point, device, seed)
+    dtype, seed = TORCH_DTYPES[point.dtype], series.workload.seed + OTHER_NOISE
+    cache = _cache(series, point, device, number)
     start = time.perf_counter()
     planned = plan_step(attention, cache, series.backend, point.context, point.queries)
     plan_us = (time.perf_counter() - start) * 1e6
     rows, geometry = (point.batch, point.queries), planned.geometry
     x = torch.empty(*rows, series.spec.hidden_size, dtype=dtype, device=device.torch)
     q = torch.empty(*rows, geometry.num_q_heads, geometry.d_qk, dtype=dtype, device=device.torch)
-    noise_(x, seed)
-    noise_(q, series.workload.seed + OTHER_NOISE, start=APART * number)
+    for asked in (x, q):
+        noise_(asked, seed, start=APART * number)
     first = point.context - point.queries
     position = torch.arange(first, point.context, device=device.torch).expand(point.batch, -1)
     return Replica(lambda: planned.attend(q), lambda: planned(x, position), planned, q, plan_us, x, position)
 
 
-def fill_weights(module: torch.nn.Module, dtype: torch.dtype, device: torch.device, seed: int) -> None:
+def fill_weights(module: torch.nn.Module, dtype: torch.dtype, device: torch.device, seed: int, start: int = 0) -> None:
     """Bring a module from the meta device with noise for weights that keeps activations near 1, and no gradients."""
     module.to(dtype).to_empty(device=device).requires_grad_(False)
     for number, (name, parameter) in enumerate(module.named_parameters()):
@@ -163,13 +168,13 @@ def fill_weights(module: torch.nn.Module, dtype: torch.dtype, device: torch.devi
         if "norm" in name:
             parameter.data.fill_(1.0)
         else:
-            noise_(parameter.data, seed, start=number * APART, std=1 / math.sqrt(parameter.shape[-1]))
+            noise_(parameter.data, seed, start + number * APART, std=1 / math.sqrt(parameter.shape[-1]))
 
 
-def _cache(series: Series, point: Point, device: Device, seed: int) -> KVCache:
+def _cache(series: Series, point: Point, device: Device, number: int) -> KVCache:
     layout = series.spec.layout(series.workload.kv_dtype)
     cache = series.policy.allocate(layout, point.batch, point.context, device.torch)
-    cache.fill_noise(point.context, seed)
+    cache.fill_noise(point.context, series.workload.seed, number * REPLICAS_APART)
     return cache
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from experiments.measuring import audit
 from experiments.measuring.device import Device
 from experiments.measuring.laps import ClockedRanks
-from experiments.measuring.prepare import HEADROOM, error_budget, fill_weights, replica_bytes
+from experiments.measuring.prepare import HEADROOM, OTHER_NOISE, error_budget, fill_weights, replica_bytes
 from experiments.measuring.row import Where, gib, known, timed_columns, work_of
 from experiments.measuring.series import Series
 from experiments.measuring.statistics import summarise
@@ -134,7 +134,9 @@ def _error(shared: Shared, whole: Attention, part: Sharded) -> float:
     """Relative distance of the step after ``PROVED`` tokens from the textbook layer in float32, on one sequence."""
     series, turns, device = shared.series, shared.turns, shared.device.torch
     dtype, room = TORCH_DTYPES[part.dtype], turns.held(PROVED, 0)
-    x = noise_(torch.empty(1, PROVED, shared.whole.hidden_size, dtype=dtype, device=device), series.workload.seed)
+    x = noise_(
+        torch.empty(1, PROVED, shared.whole.hidden_size, dtype=dtype, device=device), series.workload.seed + OTHER_NOISE
+    )
     cache = series.policy.allocate(part.spec.layout(series.workload.kv_dtype), 1, room, device)
     decoder = ContextDecoder(part, cache, series.backend, shared.ranks, turns)
     decoder.fill(x[:, :-1])
@@ -163,7 +165,7 @@ def _timed(shared: Shared, step: ContextStep, numbers: list[float]) -> tuple[Ten
     """
     ranks, device, rounds = shared.ranks, shared.device, shared.series.timer.rounds
     x = torch.empty(shared.batch, 1, shared.whole.hidden_size, dtype=TORCH_DTYPES[step.attention.dtype])
-    x = noise_(x.to(device.torch), shared.series.workload.seed)
+    x = noise_(x.to(device.torch), shared.series.workload.seed + OTHER_NOISE)
     position = torch.full((shared.batch, 1), shared.context - 1, device=device.torch)
     timer = make_timer(shared.series.timer.kind, device.kind, device.synchronize)
     first, steps, collectives = 0.0, [], []

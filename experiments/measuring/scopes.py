@@ -100,7 +100,7 @@ def ready(
     if scope in WATCHED:
         return _watched(scope, replicas, proved, device)
     if scope in ALONE:
-        return _part(series, point, scope, replicas)
+        return _part(point, scope, replicas)
     return _whole(series, point, scope, replicas, proved, device.synchronize)
 
 
@@ -122,8 +122,8 @@ def _watched(scope: str, replicas: list[Replica], proved: Proved, device: Device
     return Timeable(calls, plan.kernel, (proved.oracle,), first.plan_us, us, checks, allocated)
 
 
-def _part(series: Series, point: Point, scope: str, replicas: list[Replica]) -> Timeable:
-    taken = [Parts(replica, series.workload.seed + number) for number, replica in enumerate(replicas)]
+def _part(point: Point, scope: str, replicas: list[Replica]) -> Timeable:
+    taken = [Parts(replica) for replica in replicas]
     proof = audit.within("parts", taken[0].error(), error_budget(TORCH_DTYPES[point.dtype]))
     return Timeable(tuple(parts.call(scope) for parts in taken), "torch", (proof,), replicas[0].plan_us)
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from experiments.measuring.prepare import Replica, error_budget
+from experiments.measuring.prepare import OTHER_NOISE, Replica, error_budget
 from experiments.measuring.series import Series
 from experiments.measuring.textbook import Textbook
 from variants.contract.codes import CODES
@@ -13,13 +13,12 @@ from variants.contract.cost import Point
 from variants.contract.dtype import Dtype
 from variants.contract.geometry import Span
 from variants.contract.scopes import uncached
-from variants.noise import APART, noise_
+from variants.noise import noise_
 from variants.prefill import chunk_rows, plan_prefill, plan_recompute, prefill_reasons, room_for
 from variants.protocols import Spec
 from variants.storage.contiguous import Contiguous
 from variants.view import TORCH_DTYPES
 
-DISTINCT = 64  # rows of a prompt filled at once: all start elsewhere in the noise, so that no two are the same
 PROVED = 256  # first tokens held to the reference: their outputs need no later ones, whatever the context
 CODING = 2  # times the error of attended values that a cache of codes may add to a proof
 SCORES = 4  # masked, shifted, exponentiated and divided: what a kernel that is not fused makes of them
@@ -62,8 +61,7 @@ class Wholes:
         first = replicas[0].planned
         device, dtype = first.view.lengths.device, TORCH_DTYPES[point.dtype]
         prompt = torch.empty(point.batch, point.context, series.spec.hidden_size, dtype=dtype, device=device)
-        for number, rows in enumerate(prompt.flatten(0, 1).split(DISTINCT)):
-            noise_(rows, series.workload.seed, start=APART * number)
+        noise_(prompt.flatten(0, 1), series.workload.seed + OTHER_NOISE)
         self.x = prompt
         self.series, self.point, self.scope, self.step = series, point, scope, first
         if scope == "prefill":

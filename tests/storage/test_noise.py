@@ -25,6 +25,19 @@ def test_seed_and_start_decide():
     assert not torch.equal(draw(1, 0), draw(1, 4099))
 
 
+@pytest.mark.parametrize("width", [64, 128, 512, 576, 4096])
+def test_no_row_is_there_twice(width):
+    """A kernel that stops half way, or reads one head for another, must not find the same."""
+    x = noise_(torch.empty(4 * BLOCK // width, width), seed=1)  # eight runs
+    assert len({tuple(row) for row in x[:, :3].tolist()}) == len(x)
+
+
+def test_lower_precision_and_deviation_are_of_the_same_noise():
+    exact = noise_(torch.empty(64, 16), seed=1, start=7)
+    assert torch.equal(noise_(torch.empty(64, 16, dtype=torch.bfloat16), 1, 7), exact.bfloat16())
+    assert torch.equal(noise_(torch.empty(64, 16, dtype=torch.bfloat16), 1, 7, std=0.3), (exact * 0.3).bfloat16())
+
+
 def test_neighbouring_rows_differ_beyond_a_block():
     x = noise_(torch.empty(BLOCK // 64 + 3, 64), seed=1)
     assert not torch.equal(x[0], x[1])

@@ -80,10 +80,11 @@ class Cache:
             slab[page, :, slot] = POISON
         self.view.lengths.copy_(lengths)
 
-    def fill_noise(self, length: int, seed: int) -> None:
+    def fill_noise(self, length: int, seed: int, start: int = 0) -> None:
         """Standard normal noise in slots [0, length) of every sequence, touching each byte that will be read.
 
-        No two sequences, heads or streams hold the same: a backend that mixes them up must not look right.
+        No two sequences, heads or streams hold the same, and no two tokens: a backend that mixes them up, or stops half
+        way, must not look right. ``start`` shifts all of it.
         """
         for slab in self.view.slabs:
             slab[:, :, length:] = POISON
@@ -92,7 +93,7 @@ class Cache:
             (s, (p, head, slice(length))) for s in self.view.layout.entries for p in pages for head in range(s.heads)
         )
         for index, (stream, where) in enumerate(runs):
-            self._noise(stream, where, seed, start=index * APART)
+            self._noise(stream, where, seed, start + index * APART)
         self.view.lengths.fill_(length)
 
     def _noise(self, stream: Stream, where: Any, seed: int, start: int) -> None:

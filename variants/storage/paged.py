@@ -85,11 +85,11 @@ class PagedCache(Cache):
                 raise ValueError(f"row {row} cannot keep {length} tokens only: another row reads the pages behind them")
         super().truncate(lengths)
 
-    def fill_noise(self, length: int, seed: int) -> None:
+    def fill_noise(self, length: int, seed: int, start: int = 0) -> None:
         """Noise in the pages of ``length`` tokens per sequence, no two alike; slots behind them stay poisoned."""
         parts = ((s, part) for s in self.view.layout.entries for part in _page_runs(self.view.stream(s.name)))
         for index, (stream, pages) in enumerate(parts):
-            self._noise(stream, pages, seed, start=index * APART)
+            self._noise(stream, pages, seed, start + index * APART)
         for slab in self.view.slabs:
             slab[self._free] = POISON
         self.truncate(torch.full_like(self.view.lengths, length))

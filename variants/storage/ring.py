@@ -101,13 +101,12 @@ class RingCache(Cache):
         """A ring cannot bring back what it has overwritten; ValueError."""
         raise ValueError("a ring has overwritten older tokens and cannot be truncated; use contiguous or paged")
 
-    def fill_noise(self, length: int, seed: int) -> None:
+    def fill_noise(self, length: int, seed: int, start: int = 0) -> None:
         """Noise in every slot that ``length`` tokens would have written."""
-        super().fill_noise(min(length, self._slots), seed)
+        super().fill_noise(min(length, self._slots), seed, start)
         self.view.lengths.fill_(length)
-        start = self.view.start
-        assert start is not None
-        start.fill_(max(0, length - self._slots))
+        assert self.view.start is not None
+        self.view.start.fill_(max(0, length - self._slots))
 
     def _place(self, position: Int[Tensor, "B T"]) -> tuple[Tensor, Tensor]:
         return self._row, position % self._slots

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from experiments.measuring.device import Device
-from experiments.measuring.prepare import weights
+from experiments.measuring.prepare import OTHER_NOISE, weights
 from experiments.measuring.series import Series
 from experiments.measuring.tracing.ledger import Ledger
 from experiments.measuring.tracing.memory import FROM_CACHE, Made
@@ -28,7 +28,7 @@ def trace(series: Series, point: Point, device: Device) -> Traced:
     before = point.context - point.queries
     cache.fill_noise(before, series.workload.seed)
     x = torch.empty(point.batch, point.queries, spec.hidden_size, dtype=dtype, device=device.torch)
-    noise_(x, series.workload.seed)
+    noise_(x, series.workload.seed + OTHER_NOISE)
     position = torch.arange(before, point.context, device=device.torch).expand(point.batch, -1)
     with torch.no_grad():
         attention = weights(series, device, number=0)

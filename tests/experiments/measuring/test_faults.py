@@ -68,7 +68,7 @@ def no_synchronisation(patch: Patch) -> list[Measurement]:
 
 
 def zeros(patch: Patch) -> list[Measurement]:
-    patch.setattr(Cache, "fill_noise", lambda self, length, seed: _filled(self, length))
+    patch.setattr(Cache, "fill_noise", lambda self, length, *noise: _filled(self, length))
     return rows_of(made(), patch)
 
 

@@ -20,7 +20,7 @@ from experiments.measuring.prepare import (
     replica_count,
 )
 from experiments.measuring.series import Series
-from tests.experiments.builders import Faulty, prepared, series
+from tests.experiments.builders import TINY, Faulty, prepared, series
 from variants import noise
 from variants.contract.dtype import Dtype
 
@@ -30,6 +30,12 @@ FORMS = ("absorbed", "materialized", "expanded")
 
 def replicas_of(of: Series, index: int = 0, free: int = 2**30) -> list[Replica]:
     return prepared(of, replica_count(of, points(of)[index], free), index)
+
+
+def weights_of(made: Series) -> list[torch.Tensor]:
+    module = replicas_of(made)[0].planned.attention
+    assert isinstance(module, torch.nn.Module)
+    return [weight for name, weight in module.named_parameters() if "norm" not in name]
 
 
 @pytest.mark.parametrize("attention", ["mha", "gqa", "mqa", "mla"])
@@ -69,13 +75,26 @@ def test_replicas_share_no_byte_and_no_number() -> None:
     assert not torch.equal(replicas[1].query, replicas[2].query)
 
 
+def test_an_input_is_no_row_of_the_weights() -> None:
+    """As one it would make one query that outweighs all others: its own squared length, where others are near 1."""
+    for replica in replicas_of(series("mha", context=16, timer={"replicas": 4})):
+        module = replica.planned.attention
+        assert isinstance(module, torch.nn.Module)
+        for weight in module.parameters():
+            near = torch.nn.functional.cosine_similarity(weight, replica.x.flatten(), dim=-1)
+            assert near.abs().max() < 0.7
+        assert replica.planned.attention.query(replica.x, replica.position).abs().max() < 8
+
+
 def test_noise_is_drawn_once_for_all_points() -> None:
-    """A block takes 30 ms to draw, longer than to fill a cache with it: none is dropped while nine replicas turn."""
+    """A block takes 30 ms to draw, longer than to fill a cache with it: one for what is held, one for what is asked."""
     made = series("gqa", context=[32, 64], timer={"replicas": 8})  # as shipped, and the one that opens
     noise._block.cache_clear()
     for index in (0, 1, 0):
         prepared(made, 9, index)
-    assert noise._block.cache_info().misses == 9 + 1
+    drawn = noise._block.cache_info().misses
+    assert drawn <= noise.KEPT  # those of the weights, in their deviations, are made of the first
+    assert drawn == 2 + len({weight.shape[-1] for weight in weights_of(made)})
 
 
 def test_equal_seeds_give_equal_data() -> None:
@@ -173,6 +192,15 @@ def test_errors_are_relative_norms() -> None:
 
 def test_half_the_cache_is_far_off() -> None:
     assert error_with(Faulty(share=0.5)) > 0.3
+
+
+@pytest.mark.parametrize("context", [2**15, 2**16])
+def test_half_of_a_long_cache_is_far_off(context: int) -> None:
+    """Filling it takes more noise than is drawn: 2**15 keys of 128 once were the same 2**14 keys twice."""
+    made = series("mqa", "eager", model={**TINY, "head_dim": 128}, context=context, scopes=["attend"])
+    (right,), (half,) = (prepared(replace(made, backend=Faulty(share=share)), 1) for share in (1.0, 0.5))
+    assert error_of(right) == 0
+    assert error_of(half) > 0.3
 
 
 def test_the_worst_sequence_counts() -> None:
