@@ -51,9 +51,9 @@ def _second_error(replicas: Sequence[Replica], synchronize: Callable[[], None]) 
 
 
 def _spread(view: CacheView) -> float:
-    """Largest less smallest number of a stream, of the stream where that is least."""
+    """Largest less smallest number of a stream, of the stream where that is least; the newest token is not noise."""
     page = 0 if view.block_table is None else int(view.block_table[0, 0])
-    tokens = min(int(view.lengths[0]), LOOKED_AT)
+    tokens = min(max(1, int(view.lengths[0]) - 1), LOOKED_AT)
     spreads = []
     for stream in view.layout.streams:
         numbers = view.stream(stream.name)[page, :, :tokens].float()

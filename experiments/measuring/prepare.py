@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from experiments.measuring.device import Device
+from experiments.measuring.newest import look_at_newest
 from experiments.measuring.series import Series
 from experiments.measuring.timing import WallTimer
 from variants.backend.eager import Eager
@@ -155,6 +156,7 @@ def _replica(series: Series, point: Point, device: Device, number: int, attentio
     q = torch.empty(*rows, geometry.num_q_heads, geometry.d_qk, dtype=dtype, device=device.torch)
     for asked in (x, q):
         noise_(asked, seed, start=APART * number)
+    look_at_newest(planned, q, seed)
     first = point.context - point.queries
     position = torch.arange(first, point.context, device=device.torch).expand(point.batch, -1)
     return Replica(lambda: planned.attend(q), lambda: planned(x, position), planned, q, plan_us, x, position)

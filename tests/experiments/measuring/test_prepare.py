@@ -45,7 +45,7 @@ def test_c16_caches_and_weights_hold_noise_throughout(attention: str, dtype: str
     for replica in replicas_of(made):
         view = replica.planned.cache.view
         for stream in view.layout.streams:
-            data = view.stream(stream.name).double()
+            data = view.stream(stream.name)[:, :, :-1].double()  # all but the newest token
             assert 0.8 < data.std().item() < 1.2
             assert data.isfinite().all()  # nothing is left as allocated: C17
             assert (data.std(dim=-1) > 0.3).all()  # no row is constant
