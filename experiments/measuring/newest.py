@@ -12,7 +12,7 @@ from einops import rearrange, reduce
 from torch import Tensor
 
 from variants.decode import Step
-from variants.noise import noise_
+from variants.noise import APART, noise_
 from variants.protocols import Entries
 
 
@@ -29,8 +29,8 @@ def look_at_newest(step: Step, q: Tensor, seed: int) -> None:
 def _entries(step: Step, q: Tensor, seed: int) -> Entries:
     """What every stream holds of the token, [B, 1, heads, W], for queries [B, H, K]."""
     rows = {
-        s.name: noise_(torch.empty(len(q), 1, s.heads, s.width, device=q.device), seed)
-        for s in step.cache.view.layout.entries
+        s.name: noise_(torch.empty(len(q), 1, s.heads, s.width, device=q.device), seed, start=APART * number)
+        for number, s in enumerate(step.cache.view.layout.entries, start=1)
     }
     keys, column = [], 0
     for span in step.geometry.key:

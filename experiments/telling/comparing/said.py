@@ -130,13 +130,15 @@ def _outcome(result: Result, names: Naming) -> list[str]:
     by_rows, in_turns = (
         sum(holds) for holds in zip(*((o.source == "rows", o.paired) for o in result.compared), strict=True)
     )
-    beyond, regressed = sum(one.beyond(threshold) for one in result.compared), len(result.regressions)
+    beyond, regressed = [one for one in result.compared if one.beyond(threshold)], len(result.regressions)
+    surely = sum(one.surely_beyond(threshold) for one in beyond)
     over = f"more than {100 * threshold:g} %"
     return [
         *(line for origin in ("measured", "predicted") for line in _overall(result, origin)),
         *([f"no raw samples at {by_rows} points: intervals follow from the rows' own"] if by_rows else []),
         *([f"measured in turns at {in_turns} points: round is held against round"] if in_turns else []),
-        f"{beyond} of {shared} points ({100 * beyond / shared:.1f} %) differ significantly by {over}",
+        f"{len(beyond)} of {shared} points ({100 * len(beyond) / shared:.1f} %) differ significantly by {over}"
+        + (f", {surely} ({100 * surely / shared:.1f} %) by their whole interval" if beyond else ""),
         *_beside(result, names, over),
         f"regression: b is slower by {over} at {regressed} of {shared} points"
         if regressed

@@ -10,6 +10,7 @@ from experiments.record import Measurement
 from experiments.telling.comparing.match import POINT
 from experiments.telling.comparing.result import Result
 from experiments.telling.comparing.side import Entry
+from experiments.telling.comparing.verdict import Compared
 
 OF_A_SIDE = (
     "key",
@@ -37,6 +38,9 @@ COLUMNS = (
     "paired",
     "verdict",
     "regression",
+    "beside_race",  # b/a against the other series of its race, and the interval of that
+    "beside_race_low",
+    "beside_race_high",
     *(f"{side}_{column}" for side in ("a", "b") for column in OF_A_SIDE),
 )
 
@@ -56,6 +60,7 @@ def write(result: Result, path: Path) -> None:
 
 
 def _lines(result: Result) -> Iterator[dict[str, Any]]:
+    beside = {(one.a.key, one.b.key): one for one in result.shared.beside}
     for one in result.compared:
         low, high = one.interval or (None, None)
         yield {
@@ -67,11 +72,17 @@ def _lines(result: Result) -> Iterator[dict[str, Any]]:
             "paired": one.paired,
             "verdict": one.verdict,
             "regression": one.regressed(result.question.threshold),
+            **_beside(beside.get((one.a.key, one.b.key))),
         }
     for a, b in result.not_ok:
         yield _point(a.row, b.row)
     yield from (_alone(entry, "a") for entry in result.matched.only_a)
     yield from (_alone(entry, "b") for entry in result.matched.only_b)
+
+
+def _beside(one: Compared | None) -> dict[str, Any]:
+    low, high = (one.interval if one else None) or (None, None)
+    return {"beside_race": one and one.ratio, "beside_race_low": low, "beside_race_high": high}
 
 
 def _point(a: Measurement, b: Measurement) -> dict[str, Any]:

@@ -40,6 +40,12 @@ class Compared:
         """Whether the difference is significant and larger than ``threshold``, in either direction."""
         return self.significant and max(self.ratio, 1 / self.ratio) > 1 + threshold
 
+    def surely_beyond(self, threshold: float) -> bool:
+        """Whether every ratio of the interval is: at its confidence the difference is that large."""
+        return self.interval is not None and (
+            self.interval[0] > 1 + threshold or self.interval[1] < 1 / (1 + threshold)
+        )
+
     def regressed(self, threshold: float) -> bool:
         """Whether b is slower, significantly, by more than ``threshold``."""
         return self.beyond(threshold) and self.ratio > 1

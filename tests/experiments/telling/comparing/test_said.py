@@ -101,7 +101,7 @@ def test_of_many_points_every_regression_is_shown_and_the_rest_is_counted(tmp_pa
 def test_the_share_that_differs_beyond_the_threshold_is_said(tmp_path):
     theirs = [point(context=c, us=50.0 if c == 1 else 100.0) for c in range(1, 5)]
     text = all_of(say(pair(tmp_path, [point(context=c) for c in range(1, 5)], theirs)))
-    assert "1 of 4 points (25.0 %) differ significantly by more than 5 %" in text
+    assert "1 of 4 points (25.0 %) differ significantly by more than 5 %, 1 (25.0 %) by their whole interval" in text
     assert "no regression by more than 5 %" in text
 
 
@@ -121,6 +121,11 @@ def test_what_all_series_of_a_race_share_is_told_from_what_one_of_them_changed_b
     assert result.shared.races == pytest.approx((1.3, 1.1))
     text = all_of(say(result))
     assert "8 of 8 points (100.0 %) differ significantly by more than 5 %" in text
+    write(result, tmp_path / "sheet.csv")
+    with (tmp_path / "sheet.csv").open() as file:
+        beside = {(line["attention"], line["context"]): line["beside_race"] for line in csv.DictReader(file)}
+    assert float(beside["mqa", "2048"]) == moved[0].ratio
+    assert float(beside["mqa", "1024"]) == pytest.approx(1.0, rel=0.02)
     assert "1.100 to 1.300 of a's time; beside that 1 of 8 points (12.5 %) differ significantly" in text
     assert "against the others of its race (1):\n  mqa 2k 1.2" in text
 

@@ -52,6 +52,22 @@ def test_faster_is_never_a_regression(tmp_path):
     assert not regressed
 
 
+@pytest.mark.parametrize(
+    ("ratio", "noise", "beyond", "surely"),
+    [
+        (1.06, 0.002, True, True),
+        (1.06, 0.02, True, False),
+        (0.9, 0.002, True, True),
+        (0.9, 0.06, True, False),
+        (1.04, 0.002, False, False),
+    ],
+)
+def test_beyond_the_threshold_by_the_median_or_by_the_whole_interval(tmp_path, ratio, noise, beyond, surely):
+    compared, _ = one(tmp_path, ratio, noise=noise)
+    assert compared.significant
+    assert (compared.beyond(0.05), compared.surely_beyond(0.05)) == (beyond, surely)
+
+
 def test_the_interval_is_that_of_the_samples_on_disk(tmp_path):
     compared, _ = one(tmp_path, 1.10)
     expected = ratio_interval(samples(100.0), samples(110.00000000000001, seed=100), 0.99, paired=False)
