@@ -11,6 +11,7 @@ from experiments.columns import Row
 from experiments.record import Measurement
 
 RECORDS = "records.jsonl"
+CHECKS = "checks.jsonl"  # of a run as a whole, in its own folder
 Kind = TypeVar("Kind", bound=Row)
 
 

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.record import Measurement
-from experiments.records import SeriesLog, append_lines
+from experiments.records import CHECKS, SeriesLog, append_lines
 
-CHECKS = "checks.jsonl"
 SAMPLES = "samples"
 PART = ".part"  # what a file that is not whole yet is called
 RESUMES = ("missing", "failed", "all", "none")  # what of a run that is there already is kept

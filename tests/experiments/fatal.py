@@ -19,7 +19,7 @@ from experiments.door import Composed
 from experiments.launcher import launch
 from experiments.measuring.rounds import Lane
 from experiments.measuring.worker import Worker
-from experiments.records import RECORDS, SeriesLog
+from experiments.records import CHECKS, RECORDS, SeriesLog
 from tests.experiments.builders import OneBench, composed, device, pretend
 
 Patch = pytest.MonkeyPatch
@@ -148,5 +148,5 @@ MOMENTS: dict[str, Callable[[Patch, Fuse], None]] = {
     "all but the last newline is written": _torn(RECORDS, 0.9999),
     "rows are written and not synced": _synced(RECORDS, after=False),
     "rows are synced": _synced(RECORDS, after=True),
-    "half of a check is written": _torn(runfolder.CHECKS, 0.5),
+    "half of a check is written": _torn(CHECKS, 0.5),
 }

@@ -22,8 +22,8 @@ from experiments.measuring.timed import Measured
 from experiments.measuring.workload import Cell
 from experiments.plain import INTERRUPTED
 from experiments.record import STATUSES
-from experiments.records import load
-from experiments.runfolder import CHECKS, locked
+from experiments.records import CHECKS, load
+from experiments.runfolder import locked
 from tests.experiments.builders import (
     OneBench,
     Scripted,

@@ -12,8 +12,7 @@ from experiments.launcher import launch
 from experiments.measuring.point import places
 from experiments.plain import UNCLEAN
 from experiments.record import Measurement
-from experiments.records import load
-from experiments.runfolder import CHECKS
+from experiments.records import CHECKS, load
 from experiments.shard import Shard, part_folder, race_identity
 from tests.experiments.builders import composed, series
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.record import Measurement
-from experiments.records import RECORDS, load
-from experiments.runfolder import CHECKS
+from experiments.records import CHECKS, RECORDS, load
 from experiments.telling.frame import tidy
 
 

@@ -1,6 +1,7 @@
 """A comparison in words, and as a sheet."""
 
 import csv
+import json
 from typing import Any
 
 import pytest
@@ -96,6 +97,20 @@ def test_of_many_points_every_regression_is_shown_and_the_rest_is_counted(tmp_pa
     assert set(said.table.moods) == {"bad"}
     assert said.below[0].startswith("(5 more points, none a regression")
     assert "regression: b is slower by more than 5 % at 5 of 10 points" in said.below
+
+
+def test_a_run_whose_machine_changed_is_said(tmp_path):
+    """Two of three second looks did not hold; the run was killed while it wrote a fourth."""
+    a, b = (keep(tmp_path / side, point()) for side in "ab")
+    looks = [("drift", True, "x1.01"), ("drift", False, "x0.84"), ("cold ceiling", False, "x1.11")]
+    lines = [json.dumps({"check": name, "holds": holds, "numbers": numbers}) for name, holds, numbers in looks]
+    (b / "checks.jsonl").write_text("\n".join([*lines, '{"check": "res']))
+    (a / "checks.jsonl").write_text(lines[0] + "\n")
+    above = say(held(a, b)).above
+    assert [line for line in above if "second look" in line] == [
+        "warning: b: at its end 2 of 3 second looks found another machine than at its start (drift: x0.84); "
+        "what lies between is less sure than the intervals say"
+    ]
 
 
 def test_the_share_that_differs_beyond_the_threshold_is_said(tmp_path):
