@@ -9,7 +9,7 @@ from torch import Tensor
 from variants.contract.checks import check_count
 from variants.contract.keep import Keep
 from variants.contract.layout import CacheLayout
-from variants.noise import APART, BLOCK
+from variants.noise import APART, RUN
 from variants.protocols import Entries
 from variants.storage.cache import POISON, Cache
 
@@ -168,8 +168,8 @@ class PagedCache(Cache):
 
 
 def _page_runs(stream: Shaped[Tensor, "P heads S W"]) -> list[slice]:
-    """Pages in runs that the noise's block covers once: it starts again in each, and so needs another start."""
-    each = max(1, BLOCK // 2 // stream[0].numel())
+    """Pages in runs of as much noise as is copied at once: codes are made of float32, and not of a whole pool's."""
+    each = max(1, RUN // stream[0].numel())
     return [slice(first, first + each) for first in range(0, len(stream), each)]
 
 
