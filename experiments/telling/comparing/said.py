@@ -9,7 +9,6 @@ from experiments.telling.comparing.match import ACROSS
 from experiments.telling.comparing.point import Naming, naming
 from experiments.telling.comparing.result import Result, match_count
 from experiments.telling.comparing.side import Entry, Side
-from experiments.telling.comparing.steady import unsteady
 from experiments.telling.comparing.verdict import Compared, overall
 from experiments.telling.words import NOTHING, number, speed, times
 
@@ -45,8 +44,10 @@ def say(result: Result) -> Said:
     above = [
         *(_side(side) for side in (result.a, result.b)),
         *apart_in(result.matched.pairs, ("commit", *apart)),
-        *(f"warning: {text}" for side in (result.a, result.b) for text in (*side.warnings, *unsteady(side))),
-        *(f"warning: {text}" for text in warnings(result.matched.pairs, bool(apart))),
+        *(
+            f"warning: {text}"
+            for text in (*result.a.warnings, *result.b.warnings, *warnings(result.matched.pairs, bool(apart)))
+        ),
         *([names.common] if names.common else []),
     ]
     table, hidden = _table(result, names)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from experiments.record import Measurement
 from experiments.records import RECORDS, Loaded, read
+from experiments.telling.comparing.steady import unsteady
 from experiments.telling.newest import seconds
 
 AGREES = 1e-3  # relative: a row's median against that of the samples beside it
@@ -68,11 +69,11 @@ def load_side(name: str, place: Path) -> Side:
         )
     loaded = [(file, read(file)) for file in files]
     entries = [Entry(row, file) for file, one in loaded for row in one.rows]
-    warnings = tuple(f"{name}: {warning}" for _, one in loaded for warning in one.warnings)
+    unreadable = [f"{name}: {warning}" for _, one in loaded for warning in one.warnings]
     if not entries:
         raise ValueError(f"{name} must hold at least one readable record; {place} has none{_first(loaded)}")
     newest = _newest(entries)
-    return Side(name, place, newest, len(entries) - len(newest), warnings)
+    return Side(name, place, newest, len(entries) - len(newest), (*unreadable, *unsteady(name, place)))
 
 
 def _first(loaded: list[tuple[Path, Loaded]]) -> str:

@@ -6,18 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from experiments.records import CHECKS
-from experiments.telling.comparing.side import Side
 
 
-def unsteady(side: Side) -> list[str]:
+def unsteady(name: str, place: Path) -> list[str]:
     """One line where some of these checks do not hold: times far apart in the run are less sure than intervals say."""
-    checks = [check for file in sorted(side.place.rglob(CHECKS)) for check in _read(file)]
+    checks = [check for file in sorted(place.rglob(CHECKS)) for check in _read(file)]
     changed = [check for check in checks if check.get("holds") is False]
     if not changed:
         return []
     first = f"{changed[0].get('check')}: {changed[0].get('numbers')}"
     return [
-        f"{side.name}: at its end {len(changed)} of {len(checks)} second looks found another machine than at its start "
+        f"{name}: at its end {len(changed)} of {len(checks)} second looks found another machine than at its start "
         f"({first}); what lies between is less sure than the intervals say"
     ]
 
