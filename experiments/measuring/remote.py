@@ -57,9 +57,7 @@ class Remote:
         self.timeout_s = timeout_s
         self.lost: Failed | None = None
         self.kept_bytes = 0
-        self.pipe, theirs = multiprocessing.get_context(_METHOD).Pipe()
-        self.process = _started(theirs, Setup(series, device, threads, self.said))
-        theirs.close()
+        self.pipe, self.process = _started(Setup(series, device, threads, self.said))
         with contextlib.suppress(OSError):  # it has ended already: ``begun`` will find out
             self.pipe.send(Begin())
 
@@ -129,29 +127,37 @@ class Remote:
         return why
 
 
-def _started(pipe: Connection, setup: Setup) -> BaseProcess:
-    """A process that serves; a server that somebody has killed is replaced once.
+def _started(setup: Setup) -> tuple[Connection, BaseProcess]:
+    """A process that serves, and our end of its pipe; a server that somebody has killed is replaced once.
 
     Raises OSError if that ends too, or if there is no place for its socket.
     """
-    context = multiprocessing.get_context(_METHOD)
     for _ in range(2):
-        process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context but the base class has it
-            target=serve, args=(pipe, setup)
-        )
+        ours, theirs = multiprocessing.get_context(_METHOD).Pipe()  # never one that an orphan of the last try may read
         try:
-            process.start()
+            return ours, _process(theirs, setup)
         except (EOFError, ConnectionError):
-            continue
-        except OSError as error:
-            if "AF_UNIX" not in str(error):
-                raise
-            raise OSError(
-                f"no worker can be started: the folder for temporary files has too long a name for a socket; "
-                f"set TMPDIR to a shorter one or isolation=none; got {tempfile.gettempdir()}"
-            ) from None
-        return process
+            ours.close()
+        finally:
+            theirs.close()
     raise OSError("no worker can be started: the server that forks them is killed again and again")
+
+
+def _process(pipe: Connection, setup: Setup) -> BaseProcess:
+    context = multiprocessing.get_context(_METHOD)
+    process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context but the base class has it
+        target=serve, args=(pipe, setup)
+    )
+    try:
+        process.start()
+    except OSError as error:
+        if "AF_UNIX" not in str(error):
+            raise
+        raise OSError(
+            f"no worker can be started: the folder for temporary files has too long a name for a socket; "
+            f"set TMPDIR to a shorter one or isolation=none; got {tempfile.gettempdir()}"
+        ) from None
+    return process
 
 
 def serve(pipe: Connection, setup: Setup) -> None:
@@ -164,6 +170,6 @@ def serve(pipe: Connection, setup: Setup) -> None:
     device = setup.device
     timer = make_timer(setup.series.timer.kind, device.kind, device.synchronize)
     worker = Worker(setup.series, setup.threads, device, timer, traceback.print_exception)
-    with contextlib.suppress(EOFError, BrokenPipeError):
+    with contextlib.suppress(EOFError, ConnectionError):
         while True:
             pipe.send(worker.ask(pipe.recv()))

@@ -16,6 +16,7 @@ SEEDS = range(5)
 OF_EACH = 5  # kills of the run, and as many of workers, per seed
 ATTEMPTS = 30
 SERIES = 3
+LONG = ("timer.rounds=20", "timer.max_rounds=20")
 
 pytestmark = pytest.mark.slow
 
@@ -120,22 +121,39 @@ def test_a_run_that_is_killed_at_random_moments_loses_nothing(
     assert sum(campaign.left.values()) == 0
 
 
+def _kill_server(run: Command) -> None:
+    server = run.workers()[0].parent()
+    assert server is not None
+    server.kill()
+    assert run.ended() in (0, 3), run.words()
+    assert "Traceback" not in run.words()
+    assert run.gone()
+
+
+def _complete(place: Path, undisturbed: Undisturbed) -> None:
+    with Command.started(place, *LONG, "resume=failed") as run:
+        assert run.ended() in (0, 3), run.words()
+    newest = _newest(place / "results")
+    assert len(newest) == len(undisturbed.keys)
+    assert {row.status for row in newest} <= set(TIMED)
+
+
 def test_a_run_whose_server_of_workers_is_killed_ends_and_is_completed(
     tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
-    folder = tmp_path / "results" / "runs" / "adhoc"
-    with Command.started(tmp_path, "timer.rounds=20", "timer.max_rounds=20") as run:
-        while not run.workers():
+    with Command.started(tmp_path, *LONG) as run:
+        while not rows(tmp_path / "results"):
             assert run.ended(0.1) is None, run.words()
-        server = run.workers()[0].parent()
-        assert server is not None
-        server.kill()
-        assert run.ended() == 3, run.words()
-        assert "Traceback" not in run.words()
-        assert run.gone()
-    assert {row.status for row in rows(folder) if row.status not in TIMED} == {"crash"}
-    with Command.started(tmp_path, "timer.rounds=20", "timer.max_rounds=20", "resume=failed") as run:
-        assert run.ended() in (0, 3), run.words()
-    newest = _newest(folder)
-    assert len(newest) == len(undisturbed.keys)
-    assert {row.status for row in newest} <= set(TIMED)
+        _kill_server(run)
+    assert {row.status for row in rows(tmp_path / "results") if row.status not in TIMED} == {"crash"}
+    _complete(tmp_path, undisturbed)
+
+
+def test_a_run_whose_server_is_killed_while_it_forks_goes_on(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    """With another server, or without the series of the workers that it had forked: this close, it is either."""
+    with Command.started(tmp_path, *LONG) as run:
+        while not run.workers():
+            assert run.ended(0) is None, run.words()
+        _kill_server(run)
+    assert {row.status for row in rows(tmp_path / "results")} <= {*TIMED, "crash"}
+    _complete(tmp_path, undisturbed)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,6 +27,22 @@ from tests.experiments.builders import SMALL_CACHE, device, series
 from tests.experiments.racing import Ending, Pretender
 
 INSIDE = Conduct("none", None, 8)
+
+
+class Starts:
+    """A process that is started in place of all, and the ends of the pipes that it has been given."""
+
+    def __init__(self) -> None:
+        self.killed = 0
+        self.pipes: list[Connection] = []
+
+    def process(self, args: tuple[Connection, object], **options: Any) -> "Starts":
+        self.pipes.append(Connection(os.dup(args[0].fileno())))
+        return self
+
+    def start(self) -> None:
+        if len(self.pipes) <= self.killed:
+            raise EOFError("unexpected EOF")
 
 
 def places(attention: str = "gqa", on: Device | None = None, **changes: Any) -> Places:
@@ -94,34 +111,40 @@ def test_there_are_workers_for_one_group_at_a_time(monkeypatch: pytest.MonkeyPat
 # processes of their own
 
 
-@pytest.mark.parametrize(("killed", "starts"), [(0, 1), (1, 2), (2, None)])
-def test_a_server_that_is_killed_while_it_starts_a_worker_is_replaced_once(
-    killed: int, starts: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried: list[int] = []
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> Starts:
+    """What stands in for processes."""
+    starts = Starts()
+    context = SimpleNamespace(Process=starts.process, Pipe=multiprocessing.Pipe)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: context)
+    return starts
 
-    class Starting:
-        def __init__(self, **options: Any) -> None:
-            tried.append(1)
 
-        def start(self) -> None:
-            if len(tried) <= killed:
-                raise EOFError("unexpected EOF")
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_server_that_is_killed_while_it_starts_a_worker_is_replaced_once(killed: int, tried: Starts) -> None:
+    tried.killed = killed
+    ours, process = remote._started(cast(Any, None))
+    assert len(tried.pipes) == killed + 1
+    assert process is cast(Any, tried)
+    tried.pipes[-1].send("right")
+    assert ours.recv() == "right"
+    for orphans in tried.pipes[:-1]:  # a worker may have been forked from the dead server all the same
+        with pytest.raises(EOFError):
+            orphans.recv()
 
-    monkeypatch.setattr(multiprocessing, "get_context", lambda method: SimpleNamespace(Process=Starting))
-    if starts is None:
-        with pytest.raises(OSError, match="no worker can be started: the server that forks them is killed"):
-            remote._started(cast(Any, None), cast(Any, None))
-    else:
-        assert isinstance(remote._started(cast(Any, None), cast(Any, None)), Starting)
-        assert len(tried) == starts
+
+def test_a_server_that_is_killed_again_and_again_is_an_error(tried: Starts) -> None:
+    tried.killed = 2
+    with pytest.raises(OSError, match="no worker can be started: the server that forks them is killed"):
+        remote._started(cast(Any, None))
+    assert len(tried.pipes) == 2
 
 
 def test_a_folder_whose_name_is_too_long_for_a_socket_says_what_to_do(tmp_path: Path) -> None:
     """The system's own error, in a process that has no server of workers yet."""
     place = tmp_path / ("t" * 100)
     place.mkdir()
-    script = "from experiments.measuring.remote import _started; _started(None, None)"
+    script = "from experiments.measuring.remote import _started; _started(None)"
     environment = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == (
