@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from experiments.measuring.ceilings import Ceilings, measure_again, measure_ceilings, measure_matmul
+from experiments.measuring.ceilings import Ceilings, measure_ceilings, measure_matmul
 from experiments.measuring.device import Device
 from experiments.measuring.row import Where
 from experiments.measuring.sweep import Sweep
@@ -51,17 +51,14 @@ class Bench:
     @cached_property
     def ceilings(self) -> Ceilings:
         """Read ceilings in GB/s, cold and cache-resident."""
-        with fixed_threads(self.threads):
-            return measure_ceilings(self.sweep, self.timer)
+        return self._measured()
 
     def again(self) -> tuple[Ceilings, Ceilings]:
-        """Measure the read ceilings once more, by the same kernels: those that held so far, and the new ones.
+        """Measure the read ceilings once more: those that held so far, and the new ones.
 
         From now on the higher of both holds: other load on the machine can only make them too low.
         """
-        before = self.ceilings
-        with fixed_threads(self.threads):
-            found = measure_again(before, self.sweep, self.timer)
+        before, found = self.ceilings, self._measured()
         self.ceilings = before.best_of(found)
         return before, found
 
@@ -71,6 +68,10 @@ class Bench:
             with fixed_threads(self.threads):
                 self.matmuls[dtype] = measure_matmul(dtype, self.device, self.timer)
         return self.matmuls[dtype]
+
+    def _measured(self) -> Ceilings:
+        with fixed_threads(self.threads):
+            return measure_ceilings(self.sweep, self.timer)
 
 
 class Benches:

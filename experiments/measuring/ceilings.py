@@ -4,9 +4,8 @@ A published peak is not a roof: the best of several read-only kernels is, measur
 last-level cache, and once more on buffers that stay in it for rows that say ``warm``.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,13 +20,6 @@ from variants.view import TORCH_DTYPES
 RESIDENT_SIZES = (2**20, 2**23, 2**25)  # bytes: a core's share, L2, L3 or a GPU's L2
 REPEATS = 5
 LEAST_US = 50_000  # short kernels are repeated for at least this long
-
-KERNELS: dict[str, Callable[[Tensor], Tensor]] = {  # read-only passes, each touching every byte once
-    "sum": torch.sum,
-    "max": torch.amax,
-    "dot": lambda buffer: torch.dot(buffer, buffer),
-    "matvec": lambda buffer: torch.mv(buffer.view(-1, ROW // 4), buffer[: ROW // 4]),
-}
 
 
 @dataclass(frozen=True)
@@ -59,19 +51,10 @@ class Ceilings:
 
 def measure_ceilings(sweep: Sweep, timer: Timer) -> Ceilings:
     """The best read kernel over the sweep's buffer, and over buffers that fit in cache."""
-    return _ceilings(sweep, timer, KERNELS, KERNELS)
-
-
-def measure_again(before: Ceilings, sweep: Sweep, timer: Timer) -> Ceilings:
-    """The same by the kernels that were the best ones before."""
-    return _ceilings(sweep, timer, [before.cold_kernel], [before.resident_kernel])
-
-
-def _ceilings(sweep: Sweep, timer: Timer, cold: Collection[str], resident: Collection[str]) -> Ceilings:
-    """The best of some kernels' rates, cold and cache-resident."""
+    cold = max(_rates(sweep.buffer, timer))
     sizes = [s // 4 for s in RESIDENT_SIZES if s <= sweep.bytes] or [len(sweep.buffer)]
-    small = (rate for size in sizes for rate in _rates(sweep.buffer[:size], timer, resident))
-    return Ceilings(*max(_rates(sweep.buffer, timer, cold)), *max(small))
+    resident = max(rate for size in sizes for rate in _rates(sweep.buffer[:size], timer))
+    return Ceilings(*cold, *resident)
 
 
 def measure_matmul(dtype: Dtype, device: Device, timer: Timer) -> float:
@@ -80,9 +63,20 @@ def measure_matmul(dtype: Dtype, device: Device, timer: Timer) -> float:
     return max(_matmul_rate(size, dtype, device, timer) for size in sizes)
 
 
-def _rates(buffer: Tensor, timer: Timer, names: Collection[str]) -> Iterator[tuple[float, str]]:
-    for name in names:
-        yield buffer.nbytes / _best(partial(KERNELS[name], buffer), timer) / 1e3, name
+def _rates(buffer: Tensor, timer: Timer) -> Iterator[tuple[float, str]]:
+    for name, kernel in _read_kernels(buffer):
+        yield buffer.nbytes / _best(kernel, timer) / 1e3, name
+
+
+def _read_kernels(buffer: Tensor) -> list[tuple[str, Callable[[], Tensor]]]:
+    """Read-only passes, each touching every byte once."""
+    matrix, vector = buffer.view(-1, ROW // 4), buffer[: ROW // 4]
+    return [
+        ("sum", buffer.sum),
+        ("max", buffer.amax),
+        ("dot", lambda: torch.dot(buffer, buffer)),
+        ("matvec", lambda: torch.mv(matrix, vector)),
+    ]
 
 
 def _matmul_rate(size: int, dtype: Dtype, device: Device, timer: Timer) -> float:

@@ -138,8 +138,7 @@ def test_all_series_of_a_sweep_race_at_each_point_and_say_so() -> None:
 def test_the_first_point_is_measured_again_after_the_last_and_its_row_stays_the_only_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("measure_ceilings", "measure_again"):
-        monkeypatch.setattr(f"experiments.measuring.bench.{name}", lambda *of: ceilings())
+    monkeypatch.setattr("experiments.measuring.bench.measure_ceilings", lambda *of: ceilings())
     launch([composed("gqa", timer={"rounds": 5})], "")
     folder = Path("results/runs/test")
     rows = load(folder).rows
@@ -165,7 +164,7 @@ def test_a_single_point_is_not_measured_twice() -> None:
 def test_a_machine_that_has_changed_is_said_at_the_end(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("experiments.measuring.bench.measure_again", lambda *of: ceilings())
+    monkeypatch.setattr("experiments.measuring.bench.measure_ceilings", lambda *of: ceilings())
     slower = iter([*[100.0] * 12, *[200.0] * 100])  # two replicas, warmed up, two rounds; then all that follows
     monkeypatch.setattr(launcher, "Benches", lambda: OneBench(bench(timer=Scripted(slower))))
     assert launch([composed("gqa", context=[16, 32], scopes=["attend"])], "") == 0

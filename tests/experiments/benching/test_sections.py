@@ -22,7 +22,7 @@ ATTEND = BenchPoint("attend", "gqa8", Dtype.BF16, 16 * 1024)
 @pytest.fixture(autouse=True)
 def second_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measured once more, the ceilings are twice as high."""
-    monkeypatch.setattr(measuring_bench, "measure_again", lambda *_: ceilings(cold=2.0))
+    monkeypatch.setattr(measuring_bench, "measure_ceilings", lambda *_: ceilings(cold=2.0))
 
 
 def taken(us: Mapping[str, float]) -> dict[str, Latency]:

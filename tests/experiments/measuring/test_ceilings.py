@@ -1,6 +1,5 @@
 """Roofs: every byte read once, the best run wins, and no more memory is taken than there is."""
 
-from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 from experiments.measuring import bench as module
 from experiments.measuring import ceilings as roofs
 from experiments.measuring.bench import Bench, Benches
-from experiments.measuring.ceilings import Ceilings, measure_again, measure_ceilings, measure_matmul
+from experiments.measuring.ceilings import Ceilings, measure_ceilings, measure_matmul
 from experiments.measuring.point import points
 from experiments.measuring.row import Where
 from experiments.measuring.sweep import ROW, Sweep
@@ -19,7 +18,7 @@ from variants.contract.dtype import Dtype
 
 
 def kernels(buffer: torch.Tensor) -> dict[str, torch.Tensor]:
-    return {name: kernel(buffer) for name, kernel in roofs.KERNELS.items()}
+    return {name: kernel() for name, kernel in roofs._read_kernels(buffer)}
 
 
 def test_read_kernels_touch_every_byte_once() -> None:
@@ -57,17 +56,6 @@ def test_the_best_run_of_the_best_kernel_is_the_ceiling() -> None:
     assert found.cold_gbps == pytest.approx(4 * 2**20 / 40.0 / 1e3)
     assert found.resident_gbps == pytest.approx(2**20 / 4.0 / 1e3)
     assert len(timer.calls) == len(script)
-
-
-def test_a_second_time_the_best_kernels_are_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Like is held against like: another kernel that happens to be quicker then says nothing about the machine."""
-    ran: list[tuple[str, int]] = []
-    for name in roofs.KERNELS:
-        monkeypatch.setitem(roofs.KERNELS, name, partial(lambda name, x: ran.append((name, len(x))), name))
-    sweep, script = sweep_of(4 * 2**20), [60_000.0, *[20.0] * 5, 60_000.0, *[4.0] * 5]
-    found = measure_again(Ceilings(1.0, "dot", 1.0, "max"), sweep, Scripted(script))
-    assert ran == [("dot", 2**20)] * 6 + [("max", 2**18)] * 6
-    assert found == Ceilings(4 * 2**20 / 20.0 / 1e3, "dot", 2**20 / 4.0 / 1e3, "max")
 
 
 def test_a_first_run_never_counts() -> None:

@@ -291,11 +291,11 @@ def again(monkeypatch: pytest.MonkeyPatch, cold: float) -> list[float]:
     """What a second look at the ceilings finds; returns the list of such looks."""
     looks: list[float] = []
 
-    def measured(*of: object) -> Ceilings:
+    def measured(sweep: object, timer: object) -> Ceilings:
         looks.append(cold)
         return ceilings(cold=cold)
 
-    monkeypatch.setattr("experiments.measuring.bench.measure_again", measured)
+    monkeypatch.setattr("experiments.measuring.bench.measure_ceilings", measured)
     monkeypatch.setattr(
         audit, "whole_time", lambda taken: audit.Check("clock", True, "scripted: no time to hold it to")
     )
