@@ -76,6 +76,7 @@ class _Run:
         self.orders = orders
         self.recorded = recorded
         self.turn = held
+        self.began = datetime.now(UTC).isoformat(timespec="seconds")
         self.benches = Benches()
         self.crew = Crew(orders.conduct, self.benches)
         self.seen: Counter[str] = Counter()
@@ -198,7 +199,8 @@ class _Run:
             raise _Stopped
 
     def _note(self, of: Mapping[str, Any], check: Check) -> None:
-        note(self.orders.part, {"check": check.name, "holds": check.holds, "numbers": check.numbers, **of})
+        found = {"check": check.name, "holds": check.holds, "numbers": check.numbers, "since": self.began}
+        note(self.orders.part, {**found, **of})
         if not check.holds:
             self.progress.note(" ".join([str(check), *map(str, of.values())]))
 

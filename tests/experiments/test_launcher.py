@@ -150,6 +150,7 @@ def test_the_first_point_is_measured_again_after_the_last_and_its_row_stays_the_
         ("cold ceiling", None),
         ("resident ceiling", None),
     ]
+    assert all(c["since"] <= min(str(r.started_at) for r in rows) for c in checks)
     for row in firsts:
         samples = folder / row.series / "samples"
         assert np.load(samples / f"{row.key}.again.npy").shape == (3, 2)  # as many rounds as an interval needs

@@ -73,7 +73,8 @@ def load_side(name: str, place: Path) -> Side:
     if not entries:
         raise ValueError(f"{name} must hold at least one readable record; {place} has none{_first(loaded)}")
     newest = _newest(entries)
-    return Side(name, place, newest, len(entries) - len(newest), (*unreadable, *unsteady(name, place)))
+    changed = unsteady(name, ((entry.file, entry.row.started_at) for entry in newest))
+    return Side(name, place, newest, len(entries) - len(newest), (*unreadable, *changed))
 
 
 def _first(loaded: list[tuple[Path, Loaded]]) -> str:

@@ -111,6 +111,26 @@ def test_a_run_whose_machine_changed_is_said(tmp_path):
         "warning: b: at its end 2 of 3 second looks found another machine than at its start (drift: x0.84); "
         "what lies between is less sure than the intervals say"
     ]
+    (records,) = b.glob("*/records.jsonl")
+    for part in (records.parent, records):
+        assert sum("2 of 3 second looks" in line for line in say(held(a, part)).above) == 1
+
+
+def test_of_several_passes_over_a_run_those_count_that_a_row_is_of(tmp_path):
+    """Two passes: the first one's machine changed, the second one's did not."""
+    first, second = "2026-01-01T10:00:00+00:00", "2026-01-01T12:00:00+00:00"
+    looks = [{"check": "drift", "holds": since is second, "numbers": "x1", "since": since} for since in (first, second)]
+
+    def warned(*started: str) -> list[str]:
+        place = tmp_path / str(len(list(tmp_path.iterdir())))
+        keep(place, *(point(context=number + 1, started_at=at) for number, at in enumerate(started)))
+        (place / "checks.jsonl").write_text("\n".join(map(json.dumps, looks)))
+        return [line.split(" second looks")[0] for line in say(held(place, place)).above if "second looks" in line]
+
+    early, late = "2026-01-01T10:00:00+00:00", "2026-01-01T12:30:00+00:00"
+    assert warned(late) == []
+    assert warned(early) == [f"warning: {side}: at its end 1 of 1" for side in "ab"]
+    assert warned(early, late) == [f"warning: {side}: at its end 1 of 2" for side in "ab"]
 
 
 def test_the_share_that_differs_beyond_the_threshold_is_said(tmp_path):
