@@ -53,10 +53,12 @@ def _second_error(replicas: Sequence[Replica], synchronize: Callable[[], None]) 
 def _spread(view: CacheView) -> float:
     """Largest less smallest number of a stream, of the stream where that is least; the newest token is not noise."""
     page = 0 if view.block_table is None else int(view.block_table[0, 0])
-    tokens = min(max(1, int(view.lengths[0]) - 1), LOOKED_AT)
+    length, slots = int(view.lengths[0]), view.slabs[0].shape[2]
+    newest = (length - 1) % slots  # where a ring puts it, too
+    noise = [slot for slot in range(min(length, slots, LOOKED_AT)) if slot != newest] or [newest]
     spreads = []
     for stream in view.layout.streams:
-        numbers = view.stream(stream.name)[page, :, :tokens].float()
+        numbers = view.stream(stream.name)[page][:, noise].float()
         if numbers.numel() > 1:
             spreads.append(float(numbers.max() - numbers.min()))
     return min(spreads, default=1.0)

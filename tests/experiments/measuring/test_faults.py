@@ -22,7 +22,7 @@ from variants.contract.layout import CacheLayout
 from variants.decode import Step
 from variants.protocols import Plan
 from variants.storage.cache import Cache
-from variants.storage.paged import Paged
+from variants.storage.paged import Paged, PagedCache
 
 Patch = pytest.MonkeyPatch
 
@@ -73,11 +73,22 @@ def no_synchronisation(patch: Patch) -> list[Measurement]:
 
 
 def zeros(patch: Patch) -> list[Measurement]:
-    patch.setattr(Cache, "fill_noise", lambda self, length, *noise: _filled(self, length))
+    patch.setattr(Cache, "fill_noise", _filled)
     return rows_of(made(), patch)
 
 
-def _filled(cache: Cache, length: int) -> None:
+def zeros_in_pages(patch: Patch) -> list[Measurement]:
+    patch.setattr(PagedCache, "fill_noise", _filled)
+    return rows_of(made(storage="paged"), patch)
+
+
+def zeros_in_a_ring(patch: Patch) -> list[Measurement]:
+    """The newest token has overwritten an old one, in the middle of the window."""
+    patch.setattr(Cache, "fill_noise", _filled)
+    return rows_of(made(storage="ring", options={"window": 24}, storing={"queries": 1}), patch)
+
+
+def _filled(cache: Cache, length: int, *noise: int) -> None:
     for slab in cache.view.slabs:
         slab.zero_()
     cache.view.lengths.fill_(length)
@@ -166,6 +177,8 @@ FAULTS: dict[str, tuple[Callable[[Patch], list[Measurement]], str, str, str]] = 
     "a kernel that repeats its last output": (the_last_output, "fresh", "quarantined", "fresh=FAILED"),
     "a clock that does not synchronise": (no_synchronisation, "whole_time", "quarantined", "clock=FAILED"),
     "a workload of zeros": (zeros, "varied", "quarantined", "data=FAILED"),
+    "pages of zeros": (zeros_in_pages, "varied", "quarantined", "data=FAILED"),
+    "a window of zeros": (zeros_in_a_ring, "varied", "quarantined", "data=FAILED"),
     "pages shared by sequences": (shared_pages, "distinct_pages", "quarantined", "pages=FAILED"),
     "twice the bytes": (twice_the_bytes, "counted", "quarantined", "bytes=FAILED"),
     "a fallback under another's name": (another_kernel, "kernel_ran", "quarantined", "kernel=FAILED"),
