@@ -32,6 +32,13 @@ def test_no_row_is_there_twice(width):
     assert len({tuple(row) for row in x[:, :3].tolist()}) == len(x)
 
 
+def test_rows_that_are_longer_than_what_is_copied_at_once():
+    """Pages of 256 tokens of 128 heads, 192 wide."""
+    x = noise_(torch.full((2, 128, 256, 192), torch.nan), seed=1)
+    assert x.isfinite().all()
+    assert len({tuple(row) for row in x[..., :3].flatten(0, 2).tolist()}) == 2 * 128 * 256
+
+
 def test_lower_precision_and_deviation_are_of_the_same_noise():
     exact = noise_(torch.empty(64, 16), seed=1, start=7)
     assert torch.equal(noise_(torch.empty(64, 16, dtype=torch.bfloat16), 1, 7), exact.bfloat16())

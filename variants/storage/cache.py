@@ -83,8 +83,9 @@ class Cache:
     def fill_noise(self, length: int, seed: int, start: int = 0) -> None:
         """Standard normal noise in slots [0, length) of every sequence, touching each byte that will be read.
 
-        No two sequences, heads or streams hold the same, and no two tokens: a backend that mixes them up, or stops half
-        way, must not look right. ``start`` shifts all of it.
+        No two sequences, heads or streams hold the same, and no two tokens of one of them: a backend that mixes them
+        up, or stops half way, must not look right. Of many, some hold a part of the same tokens at other positions.
+        ``start`` shifts all of it.
         """
         for slab in self.view.slabs:
             slab[:, :, length:] = POISON

@@ -86,7 +86,7 @@ class PagedCache(Cache):
         super().truncate(lengths)
 
     def fill_noise(self, length: int, seed: int, start: int = 0) -> None:
-        """Noise in the pages of ``length`` tokens per sequence, no two alike; slots behind them stay poisoned."""
+        """Noise in the pages of ``length`` tokens per sequence, no two the same; slots behind them stay poisoned."""
         parts = ((s, part) for s in self.view.layout.entries for part in _page_runs(self.view.stream(s.name)))
         for index, (stream, pages) in enumerate(parts):
             self._noise(stream, pages, seed, start + index * APART)
