@@ -7,7 +7,7 @@ import torch
 
 from experiments.measuring import audit
 from experiments.measuring.audit import Check
-from experiments.measuring.prepare import OTHER_NOISE, Replica, relative_error
+from experiments.measuring.prepare import SECOND_QUESTION, Replica, relative_error
 from variants.contract.keep import All
 from variants.noise import noise_
 from variants.view import CacheView
@@ -43,7 +43,7 @@ def _second_error(replicas: Sequence[Replica], synchronize: Callable[[], None]) 
     second = replicas[-1]
     if len(replicas) == 1:
         query = torch.empty_like(second.query)
-        noise_(query, 2 * OTHER_NOISE)
+        noise_(query, SECOND_QUESTION)
         second = replace(second, query=query)
     o, _ = second.planned.attend(second.query)
     synchronize()

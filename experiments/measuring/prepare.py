@@ -27,9 +27,11 @@ HEADROOM = 0.9  # share of the free memory that a point may plan to use
 REPLICA_SHARE = 3  # replicas may take at most a third of the free memory
 REPLICA_BYTES = 4 * 2**30  # and at most this much: filling more would take longer than measuring
 ROUNDINGS = 4  # of the output dtype's epsilon: rounded weights, rounded products and the rounded output
-# a seed that no cache and no weights have, for what is asked: a query that repeats a cached key would see little but
-# that key, and an input that repeats a row of the weights makes one query that outweighs all others
+# Between seeds: caches have a workload's own, and what is asked another one, for a query that repeats a cached key sees
+# little but that key. A second question, weights and the newest tokens follow: a row of weights that repeats an input
+# or a latent makes one number that outweighs all others, and a value that is the query looks like a key.
 OTHER_NOISE = 1 << 20
+SECOND_QUESTION, OF_WEIGHTS, OF_NEWEST = 2 * OTHER_NOISE, 3 * OTHER_NOISE, 4 * OTHER_NOISE
 REPLICAS_APART = 730_001  # elements between the beginnings of two replicas in one seed's noise
 ACCUMULATION = 1e-5  # relative error that float32 sums over many tokens may add
 
@@ -146,7 +148,7 @@ def error_budget(dtype: torch.dtype) -> float:
 
 
 def _replica(series: Series, point: Point, device: Device, number: int, attention: Attention) -> Replica:
-    dtype, seed = TORCH_DTYPES[point.dtype], series.workload.seed + OTHER_NOISE
+    dtype, seed = TORCH_DTYPES[point.dtype], series.workload.seed
     cache = _cache(series, point, device, number)
     start = time.perf_counter()
     planned = plan_step(attention, cache, series.backend, point.context, point.queries)
@@ -155,8 +157,8 @@ def _replica(series: Series, point: Point, device: Device, number: int, attentio
     x = torch.empty(*rows, series.spec.hidden_size, dtype=dtype, device=device.torch)
     q = torch.empty(*rows, geometry.num_q_heads, geometry.d_qk, dtype=dtype, device=device.torch)
     for asked in (x, q):
-        noise_(asked, seed, start=APART * number)
-    look_at_newest(planned, q, seed)
+        noise_(asked, seed + OTHER_NOISE, start=APART * number)
+    look_at_newest(planned, q, seed + OF_NEWEST, start=REPLICAS_APART * number)
     first = point.context - point.queries
     position = torch.arange(first, point.context, device=device.torch).expand(point.batch, -1)
     return Replica(lambda: planned.attend(q), lambda: planned(x, position), planned, q, plan_us, x, position)
@@ -170,7 +172,7 @@ def fill_weights(module: torch.nn.Module, dtype: torch.dtype, device: torch.devi
         if "norm" in name:
             parameter.data.fill_(1.0)
         else:
-            noise_(parameter.data, seed, start + number * APART, std=1 / math.sqrt(parameter.shape[-1]))
+            noise_(parameter.data, seed + OF_WEIGHTS, start + number * APART, 1 / math.sqrt(parameter.shape[-1]))
 
 
 def _cache(series: Series, point: Point, device: Device, number: int) -> KVCache:

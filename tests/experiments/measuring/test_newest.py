@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from experiments.measuring import prepare
 from experiments.measuring.prepare import Replica, error_budget, prove
 from experiments.measuring.series import Series
+from tests.builders import ROOT
 from tests.experiments.builders import TINY, Faulty, prepared, series
 
 ATTENTIONS = ("mha", "gqa", "mqa", "mla", "gta", "gla")
@@ -37,10 +39,42 @@ def test_a_backend_that_misses_it_is_far_off(attention: str, context: int) -> No
     assert 0.25 < error(of, 1 - 1 / context) < 1.1  # sqrt(1 / 2) where it adds as much as all others
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
+DEEP: dict[str, Any] = {  # DeepSeek-V3's heads and scale, few of its weights
+    **yaml.safe_load((ROOT / "experiments/conf/model/deepseek_v3.yaml").read_text()),
+    "hidden_size": 64,
+    "q_lora_rank": 64,
+}
+
+
+@pytest.mark.parametrize("context", [64, 4096, 2**14])
+def test_many_heads_that_share_a_latent_all_ask_for_it(context: int) -> None:
+    """128 of them, whose scores of noise are 3 apart; a head in which a neighbour outweighs all sees it less."""
+    right, wrong = (deep(context, share) for share in (1.0, 1 - 1 / context))
+    assert 0.5 < float((wrong - right).norm() / right.norm()) < 1.1
+    of_heads = (wrong - right).norm(dim=-1) / right.norm(dim=-1)
+    assert of_heads.quantile(0.1) > 5 * BUDGET
+
+
+def deep(context: int, share: float) -> torch.Tensor:
+    of = replace(series("mla", model=DEEP, context=context, dtype="bf16"), backend=Faulty(share=share))
+    (replica,) = prepared(of, 1)
+    assert replica.planned.geometry.scale == pytest.approx(0.1352, abs=1e-4)
+    return attended(replica)
+
+
+def test_its_value_is_not_what_is_asked() -> None:
+    """As it was in a third replica, whose newest value was its query, whose key lies along that."""
+    for number, replica in enumerate(prepared(made("mha", 64), 3)):
+        value = replica.planned.cache.view.stream("value")[0, :, 63].float()
+        alike = torch.cosine_similarity(value.flatten(), replica.query.float().flatten(), dim=0)
+        assert abs(float(alike)) < 0.2, number
+
+
+@pytest.mark.parametrize("attention", [*ATTENTIONS, "deep"])
 def test_the_others_count_as_well(attention: str) -> None:
     """The first half of the cache replaced by its second quarter, twice; the newest stays where it is."""
-    (replica,) = prepared(made(attention), 1)
+    of = series("mla", "eager", model=DEEP, context=4096, dtype="bf16") if attention == "deep" else made(attention)
+    (replica,) = prepared(of, 1)
     right, view = attended(replica), replica.planned.cache.view
     for stream in view.layout.streams:
         rows = view.stream(stream.name)
@@ -49,7 +83,7 @@ def test_the_others_count_as_well(attention: str) -> None:
 
 
 def test_as_noise_it_would_not_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "look_at_newest", lambda *of: None)
+    monkeypatch.setattr(prepare, "look_at_newest", lambda *of, **where: None)
     assert error(made("gqa"), 1 - 1 / 4096) < BUDGET
 
 
