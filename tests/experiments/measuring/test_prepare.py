@@ -87,14 +87,14 @@ def test_an_input_is_no_row_of_the_weights() -> None:
 
 
 def test_noise_is_drawn_once_for_all_points() -> None:
-    """A block takes 30 ms to draw, longer than to fill a cache with it: one for what is held, one for what is asked."""
+    """A block takes 30 ms, longer than a cache takes to fill: one each for caches, what is asked, newest, weights."""
     made = series("gqa", context=[32, 64], timer={"replicas": 8})  # as shipped, and the one that opens
     noise._block.cache_clear()
     for index in (0, 1, 0):
         prepared(made, 9, index)
     drawn = noise._block.cache_info().misses
-    assert drawn <= noise.KEPT  # those of the weights, in their deviations, are made of the first
-    assert drawn == 2 + len({weight.shape[-1] for weight in weights_of(made)})
+    assert drawn <= noise.KEPT
+    assert drawn == 4 + len({weight.shape[-1] for weight in weights_of(made)})
 
 
 def test_equal_seeds_give_equal_data() -> None:
