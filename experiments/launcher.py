@@ -23,7 +23,7 @@ from experiments.measuring.spent import Spent
 from experiments.measuring.timed import Measured
 from experiments.plain import INTERRUPTED, UNCLEAN
 from experiments.progress import Progress
-from experiments.record import CLEAN, TIMED, Measurement
+from experiments.record import CLEAN, TIMED, Measurement, utc_now
 from experiments.recorded import Recorded
 from experiments.rescue import store_or_rescue
 from experiments.runfolder import locked, note, store_samples
@@ -76,7 +76,7 @@ class _Run:
         self.orders = orders
         self.recorded = recorded
         self.turn = held
-        self.began = datetime.now(UTC).isoformat(timespec="seconds")
+        self.began = utc_now()
         self.benches = Benches()
         self.crew = Crew(orders.conduct, self.benches)
         self.seen: Counter[str] = Counter()

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from experiments.columns import Row
@@ -177,6 +178,11 @@ class Measurement(Row):
             raise ValueError(f"status {self.status} {'has no' if self.status == 'ok' else 'needs a'} reason")
         if self.latency_us_p50 is not None and self.latency_us_p50 <= 0:
             raise ValueError(f"latency_us_p50 must be > 0; got {self.latency_us_p50}")
+
+
+def utc_now() -> str:
+    """This moment as ``started_at`` says it: ISO 8601 in UTC, whole seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def point_key(identity: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,14 @@ from experiments.benching.race import Latency
 from experiments.benching.sizes import Sizes
 from experiments.measuring.bench import Bench
 from experiments.measuring.cold import is_cold
+from experiments.record import utc_now
 
 
 @dataclass
 class Ledger:
     """Results and latencies of a run in the order in which they came."""
 
-    started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    started_at: str = field(default_factory=utc_now)
     results: list[Result] = field(default_factory=list)
     latencies: list[Latency] = field(default_factory=list)
 

@@ -6,12 +6,11 @@ import os
 import tarfile
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from experiments.gpu_sections.rig import Row
-from experiments.record import CLEAN
+from experiments.record import CLEAN, utc_now
 
 LOG, BUNDLE, ROWS = "gpu.log", "bundle.tar.gz", "rows.jsonl"
 
@@ -23,7 +22,7 @@ class Journal:
     folder: Path
     commit: str
     rerun: Collection[str] = ()
-    started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    started_at: str = field(default_factory=utc_now)
     rows: list[Row] = field(default_factory=list)
     older: list[Row] = field(default_factory=list)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from experiments.measuring.device import Device
@@ -10,16 +9,12 @@ from experiments.measuring.messages import Failed
 from experiments.measuring.series import Labels, Series
 from experiments.measuring.statistics import Summary
 from experiments.measuring.workload import Cell
-from experiments.record import UNTRIED, Measurement, point_key
+from experiments.record import UNTRIED, Measurement, point_key, utc_now
 from variants.contract.cost import Floor, Point, Work, cache_bytes
 from variants.contract.keep import Window
 from variants.contract.layout import CacheLayout
 from variants.contract.scopes import PARTS, part_weights, scope_work
 from variants.protocols import Spec
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True)
@@ -30,7 +25,7 @@ class Where:
     point: Point
     device: Device | None
     threads: int
-    started_at: str = field(default_factory=_now)
+    started_at: str = field(default_factory=utc_now)
 
     @property
     def last_level_cache(self) -> int | None:
@@ -39,7 +34,7 @@ class Where:
 
     def now(self) -> "Where":
         """The same place, begun at this moment."""
-        return replace(self, started_at=_now())
+        return replace(self, started_at=utc_now())
 
 
 def failed_row(where: Where, cell: Cell, failed: Failed) -> Measurement:
@@ -88,7 +83,7 @@ def unbuildable_row(labels: Labels, raw: Mapping[str, Any], reason: str) -> Meas
         seed=None,
         tp=labels.tp if type(labels.tp) is int else 1,
         command=labels.command,
-        started_at=_now(),
+        started_at=utc_now(),
         status="error",
         reason=one_line(reason),
         attempts=1,

@@ -5,7 +5,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from experiments.measuring.checkpoint.passing import Converted, visited
 from experiments.measuring.checkpoint.score import Score, score
 from experiments.measuring.device import find_device
 from experiments.measuring.distil import Schedule, distil
+from experiments.record import utc_now
 from experiments.scored import LOSSES, Scored, perplexity, score_key
 from variants.contract.identity import identity_of
 from variants.protocols import Attention
@@ -200,7 +200,7 @@ def _machine(study: Study) -> dict[str, Any]:
         "versions": device.versions,
         "commit": device.commit,
         "command": study.command,
-        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started_at": utc_now(),
     }
 
 

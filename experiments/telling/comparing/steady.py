@@ -20,7 +20,9 @@ def unsteady(name: str, rows: Iterable[tuple[Path, str | None]]) -> list[str]:
     for file, started_at in rows:
         for folder in (file.parent, file.parent.parent):
             starts[folder / CHECKS].append(seconds(started_at))
-    checks = [check for file in sorted(starts) if file.is_file() for check in _of(list(_read(file)), starts[file])]
+    checks = [
+        check for file in sorted(starts) if file.is_file() for check in _counting(list(_read(file)), starts[file])
+    ]
     changed = [check for check in checks if check.get("holds") is False]
     if not changed:
         return []
@@ -31,7 +33,7 @@ def unsteady(name: str, rows: Iterable[tuple[Path, str | None]]) -> list[str]:
     ]
 
 
-def _of(checks: Sequence[dict[str, Any]], starts: Sequence[float]) -> Iterator[dict[str, Any]]:
+def _counting(checks: Sequence[dict[str, Any]], starts: Sequence[float]) -> Iterator[dict[str, Any]]:
     """The checks of those passes over a run that one of its rows was measured in.
 
     A pass began at a check's ``since`` and ends where the next one begins; checks that do not say so count always.
