@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from experiments import launcher, rescue
+from experiments import launcher, record, rescue
 from experiments.launcher import launch
 from experiments.measuring import prepare as preparing
-from experiments.measuring import row as rowing
 from experiments.measuring import worker as working
 from experiments.measuring.timed import Measured
 from experiments.records import load
@@ -176,7 +175,7 @@ class _Clock(standard.datetime):
 def test_a_clock_that_has_gone_back_is_said_and_the_row_measured_last_counts(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for module in (rowing, launcher):
+    for module in (record, launcher):
         monkeypatch.setattr(module, "datetime", _Clock)
     with monkeypatch.context() as patch:
         patch.setattr(working, "prepare", _out_of_memory_for_mla)
